@@ -1,0 +1,61 @@
+"""What the engine asks of a drafter. A drafter knows nothing of sampling, verification or stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from draftproof.engine.pool import KVPool, KVShape
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """Ask for up to ``count`` tokens after ``token_ids`` (all committed tokens; the last one is the anchor)."""
+
+    seq: int
+    token_ids: Sequence[int]
+    count: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Either ``logits`` [n, V] (float32, one row per drafted position, over the target's vocabulary) from which
+    the engine picks a chain or grows a tree, or ``tokens`` proposed with certainty. At most one is set; neither
+    means nothing is proposed this round."""
+
+    logits: Tensor | None = None
+    tokens: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class CommittedRows:
+    """Rows of the last target pass that are now committed: where they are in its taps, and what positions they
+    have in their sequence. ``start`` is the position of the first."""
+
+    seq: int
+    rows: Sequence[int]
+    start: int
+
+
+class Drafter(Protocol):
+    """Proposes tokens; reads taps of committed tokens where it wants any.
+
+    ``tap_layers``: ``output_hidden_states`` indices it reads (empty: none). ``kv_shapes``: context K/V it keeps
+    in the engine's pool, under the sequence's own block table. ``num_draft_tokens``: most it can propose.
+    """
+
+    name: str
+    tap_layers: Sequence[int]
+    kv_shapes: Sequence[KVShape]
+    num_draft_tokens: int
+
+    def observe(self, pool: KVPool, committed: Sequence[CommittedRows], taps: Tensor | None) -> None:
+        """Take over committed rows. ``taps`` [R, taps × H] are those of the whole pass."""
+        ...
+
+    def propose(self, pool: KVPool, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft per request, in order. Slots for the block have been reserved."""
+        ...

@@ -1,0 +1,77 @@
+"""What the engine needs of a target, whatever computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.plan import Pass
+from draftproof.engine.pool import KVShape, LayerKV
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a target can and cannot do; every "no" comes with the sentence that is shown to the user."""
+
+    trees: bool = True
+    why_no_trees: str = ""
+    row_invariant: bool = False  # bit for bit the same row in any company, in any dtype
+    why_not_invariant: str = ""
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """Facts of a target's configuration that drafters, pool and engine ask for."""
+
+    family: str
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    max_position: int
+    eos_token_ids: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Target(Protocol):
+    """A causal language model that runs passes over the engine's K/V pool.
+
+    ``embedding`` [V, H] and ``project`` (hidden → logits with the bare output head) are what drafters borrow.
+    """
+
+    info: TargetInfo
+    capabilities: Capabilities
+    kv_shapes: Sequence[KVShape]
+    backend: str
+
+    @property
+    def embedding(self) -> Tensor: ...
+
+    def forward(
+        self, batch: Pass, kv: Sequence[LayerKV], *, taps: Sequence[int] = (), logits: Sequence[int] | Tensor = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the rows of ``batch``; writes their K/V into ``kv``.
+
+        Returns (float32 logits of the rows named in ``logits`` [len, V], taps [R, len(taps) × H] or None). Taps
+        are ``output_hidden_states`` indices, concatenated in the order asked for.
+        """
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """[R, H] → float32 [R, V] through the output head alone (no soft-cap, no scale)."""
+        ...
+
+    def commit(self, seq: int, rows: int, kept: int) -> None:
+        """Of the sequence's last pass of ``rows`` rows the first ``kept`` stand; the rest never happened.
+
+        K/V is positional and needs nothing; recurrent layers go back to the state after ``kept`` rows.
+        """
+        ...
+
+    def release(self, seq: int) -> None:
+        """Forget what is kept for a sequence."""
+        ...
