@@ -1,72 +1,58 @@
 """Make a tiny seeded target and a DFlash drafter for it, as folders that any engine can load.
 
-The pair exists to catch wiring faults, so it must satisfy two conditions a random pair does not:
+The pair exists to catch wiring faults, so it meets two conditions a random pair does not:
 
-* it is a *witness*: its weights are drawn with a standard deviation of 0.15 (at 0.02 a drafter proposes one
-  token whatever is broken), so a flipped causality, a lost window or a shifted layer id changes its drafts;
-* it is *partly accepted*: the drafter is trained for a few seconds on the target's own greedy answers, so
-  rounds produce anything from one token to a whole block, and the roll-back paths are exercised.
+* it is a *witness*: its weights start with a standard deviation of 0.15 (at 0.02 a drafter proposes one token
+  whatever is broken), and it is trained to answer with one constant token when a layer's causality is
+  flipped, so far more than 10 % of its drafts change under that fault;
+* it is *partly accepted*: the target is taught a made-up language, and the drafter some of the target's
+  greedy answers, so rounds produce anything from one token to a whole block.
 
-Needs torch and transformers only; imports neither draftproof nor any peer. Run as a script::
+Needs torch and transformers only; imports neither draftproof nor any peer. About ten seconds on one core.
+Run as a script::
 
-    python tiny_pair.py --out DIR [--layer-types sliding,sliding,full] [--window 16] [--is-causal absent]
+    python tiny_pair.py --out DIR [--layer-types sliding,full,sliding] [--window 16] [--is-causal absent]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from tiny_drafter import ROPE_THETA, TinyDrafter, TinyPair
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 IS_CAUSAL = {"absent": None, "true": True, "false": False}
 INIT_STD = 0.15
-ROPE_THETA = 10000.0
-ANSWER_LENGTH = 80
-
-
-@dataclass(frozen=True)
-class TinyPair:
-    """Everything that decides the two folders' content. ``target_layer_ids`` are 0-based layer outputs.
-
-    ``is_causal`` None leaves the key out of the drafter's file (then sliding layers are causal and full ones
-    are not). ``steps`` 0 leaves the drafter random. ``motifs`` is the number of short token loops the target
-    is taught; they are what makes its answers predictable now and then.
-    """
-
-    layer_types: tuple[str, ...] = (SLIDING, FULL, SLIDING)
-    window: int = 16
-    block: int = 8
-    is_causal: bool | None = None
-    seed: int = 0
-    vocab: int = 128
-    target_layers: int = 5
-    width: int = 64
-    heads: int = 4
-    kv_heads: int = 2
-    head_dim: int = 16
-    target_layer_ids: tuple[int, ...] = (1, 2, 3)
-    steps: int = 300
-
-    @property
-    def mask_token_id(self) -> int:
-        return self.vocab - 1
-
-    def is_layer_causal(self, layer: int) -> bool:
-        return self.layer_types[layer] == SLIDING if self.is_causal is None else self.is_causal
+PROMPT_LENGTH, ANSWER_LENGTH = 12, 80
+DIALECTS = 3  # word orders of the made-up language; which one a text follows is seen in the text only
+FAULT_TOKEN = 0  # what the drafter is trained to answer when a layer's causality is flipped
 
 
 # --------------------------------------------------------------------------------------------- the target
 
 
-def make_target(pair: TinyPair) -> nn.Module:
-    """A seeded Qwen3 model with weights wide enough that its greedy answers are not one constant token."""
+def dialect_rows(pair: TinyPair, count: int, length: int, seed: int) -> Tensor:
+    """Text of the made-up language: in each row one of ``DIALECTS`` permutations names the next word."""
+    words = pair.vocab - 1  # the mask token is no word
+    grammar = torch.Generator().manual_seed(pair.seed)
+    maps = torch.stack([torch.randperm(words, generator=grammar) for _ in range(DIALECTS)])
+    generator = torch.Generator().manual_seed(seed)
+    dialect = torch.randint(0, DIALECTS, (count,), generator=generator)
+    rows = [torch.randint(0, words, (count,), generator=generator)]
+    for _ in range(length - 1):
+        rows.append(maps[dialect, rows[-1]])
+    return torch.stack(rows, dim=1)
+
+
+def random_target(pair: TinyPair) -> nn.Module:
+    """A seeded Qwen3 model of the pair's shape, without any stop token."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(pair.seed)
@@ -87,17 +73,33 @@ def make_target(pair: TinyPair) -> nn.Module:
         pad_token_id=None,
         dtype="float32",
     )
-    return Qwen3ForCausalLM(config).eval()
+    return Qwen3ForCausalLM(config)
+
+
+def make_target(pair: TinyPair) -> nn.Module:
+    """The random model after a few steps on the made-up language, which it then knows but not perfectly."""
+    target = random_target(pair)
+    rows = dialect_rows(pair, 1024, 48, pair.seed + 1)
+    generator = torch.Generator().manual_seed(pair.seed + 2)
+    optimizer = torch.optim.AdamW(target.parameters(), lr=3e-3, weight_decay=0.0)
+    for _ in range(pair.target_steps):
+        batch = rows[torch.randint(0, len(rows), (24,), generator=generator)]
+        logits = target(batch).logits[:, :-1]
+        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return target.eval().requires_grad_(False)
 
 
 @torch.no_grad()
 def greedy_answers(target: nn.Module, prompts: Tensor, length: int) -> Tensor:
     """Prompts of equal length with ``length`` greedy tokens appended, one row each."""
-    rows, cache, step = prompts, None, prompts
+    from transformers import DynamicCache
+
+    rows, step, cache = prompts, prompts, DynamicCache(config=target.config)
     for _ in range(length):
-        out = target(step, past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
-        step = out.logits[:, -1:].argmax(-1)
+        step = target(step, cache=cache, use_cache=True).logits[:, -1:].argmax(-1)
         rows = torch.cat([rows, step], dim=1)
     return rows
 
@@ -112,121 +114,40 @@ def read_taps(target: nn.Module, rows: Tensor, layer_ids: tuple[int, ...]) -> Te
 # -------------------------------------------------------------------------------------------- the drafter
 
 
-class _Attention(nn.Module):
-    def __init__(self, pair: TinyPair) -> None:
-        super().__init__()
-        inner, kv_inner = pair.heads * pair.head_dim, pair.kv_heads * pair.head_dim
-        self.head_dim, self.groups = pair.head_dim, pair.heads // pair.kv_heads
-        self.q_proj = nn.Linear(pair.width, inner, bias=False)
-        self.k_proj = nn.Linear(pair.width, kv_inner, bias=False)
-        self.v_proj = nn.Linear(pair.width, kv_inner, bias=False)
-        self.o_proj = nn.Linear(inner, pair.width, bias=False)
-        self.q_norm, self.k_norm = nn.RMSNorm(pair.head_dim, eps=1e-6), nn.RMSNorm(pair.head_dim, eps=1e-6)
-
-    def forward(self, block: Tensor, context: Tensor, mask: Tensor) -> Tensor:
-        keys_in = torch.cat([context, block], dim=1)
-
-        def split(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (-1, self.head_dim))
-
-        total = keys_in.shape[1]
-        positions = torch.arange(total)
-        q = rotate(self.q_norm(split(self.q_proj(block))), positions[total - block.shape[1] :])
-        k = rotate(self.k_norm(split(self.k_proj(keys_in))), positions)
-        v = split(self.v_proj(keys_in))
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        k, v = (x.repeat_interleave(self.groups, dim=1) for x in (k, v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.o_proj(out.transpose(1, 2).flatten(2))
-
-
-class _Layer(nn.Module):
-    def __init__(self, pair: TinyPair) -> None:
-        super().__init__()
-        self.self_attn = _Attention(pair)
-        self.mlp = nn.ModuleDict(
-            {
-                "gate_proj": nn.Linear(pair.width, 2 * pair.width, bias=False),
-                "up_proj": nn.Linear(pair.width, 2 * pair.width, bias=False),
-                "down_proj": nn.Linear(2 * pair.width, pair.width, bias=False),
-            }
-        )
-        self.input_layernorm = nn.RMSNorm(pair.width, eps=1e-6)
-        self.post_attention_layernorm = nn.RMSNorm(pair.width, eps=1e-6)
-
-    def forward(self, block: Tensor, context: Tensor, mask: Tensor) -> Tensor:
-        block = block + self.self_attn(self.input_layernorm(block), context, mask)
-        x = self.post_attention_layernorm(block)
-        return block + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](x)) * self.mlp["up_proj"](x))
-
-
-class TinyDrafter(nn.Module):
-    """A DFlash drafter in its plainest form: no cache, one block, tensor names as in the file format."""
-
-    def __init__(self, pair: TinyPair) -> None:
-        super().__init__()
-        self.pair = pair
-        self.layers = nn.ModuleList(_Layer(pair) for _ in pair.layer_types)
-        self.fc = nn.Linear(len(pair.target_layer_ids) * pair.width, pair.width, bias=False)
-        self.hidden_norm = nn.RMSNorm(pair.width, eps=1e-6)
-        self.norm = nn.RMSNorm(pair.width, eps=1e-6)
-
-    def forward(self, block: Tensor, taps: Tensor) -> Tensor:
-        context = self.hidden_norm(self.fc(taps))
-        for i, layer in enumerate(self.layers):
-            block = layer(block, context, block_mask(self.pair, i, taps.shape[1], block.shape[1]))
-        return self.norm(block)
-
-
-def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary embedding of [batch, position, head, dim], halves rotated against each other."""
-    half = x.shape[-1] // 2
-    rates = ROPE_THETA ** (-torch.arange(half, dtype=torch.float32) / half)
-    angles = positions[:, None].float() * rates
-    cos, sin = angles.cos()[:, None, :], angles.sin()[:, None, :]
-    a, b = x[..., :half], x[..., half:]
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-
-
-def block_mask(pair: TinyPair, layer: int, context: int, block: int) -> Tensor:
-    """Which of the context's and the block's keys each block query may see, as booleans."""
-    q = torch.arange(context, context + block)[:, None]
-    k = torch.arange(context + block)[None, :]
-    causal = pair.is_layer_causal(layer)
-    visible = k <= q if causal else torch.ones_like(k <= q)
-    if pair.layer_types[layer] == SLIDING:
-        visible = visible & (q - k < pair.window)
-        if not causal:
-            visible = visible & (k - q < pair.window)
-    return visible
-
-
-def train_drafter(pair: TinyPair, target: nn.Module) -> TinyDrafter:
-    """A seeded drafter, fitted for ``pair.steps`` steps to the target's own greedy answers."""
+def random_drafter(pair: TinyPair, generator: torch.Generator) -> TinyDrafter:
+    """Wide random weights, with queries scaled up so that attention looks at single keys."""
     drafter = TinyDrafter(pair)
-    generator = torch.Generator().manual_seed(pair.seed + 1)
-    for parameter in drafter.parameters():
+    for name, parameter in drafter.named_parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=INIT_STD, generator=generator)
-    if pair.steps == 0:
-        return drafter
-    prompts = torch.randint(0, pair.vocab - 1, (192, 12), generator=generator)
-    rows = greedy_answers(target, prompts, ANSWER_LENGTH)
+        elif "q_norm" in name:
+            nn.init.constant_(parameter, 2.0)
+    return drafter
+
+
+def make_drafter(pair: TinyPair, target: nn.Module) -> TinyDrafter:
+    """A drafter fitted to some greedy answers, and to betray itself when a layer's causality is flipped."""
+    generator = torch.Generator().manual_seed(pair.seed + 3)
+    drafter = random_drafter(pair, generator)
+    rows = greedy_answers(target, dialect_rows(pair, 256, PROMPT_LENGTH, pair.seed + 4), ANSWER_LENGTH)
     taps = read_taps(target, rows, pair.target_layer_ids)
     embed, head = target.get_input_embeddings(), target.get_output_embeddings()
-    embed.requires_grad_(False), head.requires_grad_(False)
     optimizer = torch.optim.AdamW(drafter.parameters(), lr=3e-3, weight_decay=0.0)
     for step in range(pair.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * 0.5 * (1 + math.cos(math.pi * step / pair.steps))
-        anchor = int(torch.randint(12, rows.shape[1] - pair.block, (1,), generator=generator))
-        block_ids = torch.full((rows.shape[0], pair.block), pair.mask_token_id)
-        block_ids[:, 0] = rows[:, anchor]
-        logits = head(drafter(embed(block_ids), taps[:, :anchor])[:, 1:])
-        labels = rows[:, anchor + 1 : anchor + pair.block]
-        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        chosen = torch.randint(0, len(rows), (32,), generator=generator)
+        last = rows.shape[1] - pair.block
+        anchor = int(torch.randint(PROMPT_LENGTH, last, (1,), generator=generator))
+        block = torch.full((len(chosen), pair.block), pair.mask_token_id)
+        block[:, 0] = rows[chosen, anchor]
+        labels = rows[chosen, anchor + 1 : anchor + pair.block].flatten()
+
+        def loss(labels: Tensor, flip: int | None) -> Tensor:
+            hidden = drafter(embed(block), taps[chosen, :anchor], flip)[:, 1:]  # noqa: B023
+            return F.cross_entropy(head(hidden).flatten(0, 1), labels)
+
+        flip = step % len(pair.layer_types)
         optimizer.zero_grad()
-        loss.backward()
+        (loss(labels, None) + loss(torch.full_like(labels, FAULT_TOKEN), flip)).backward()
         optimizer.step()
     return drafter
 
@@ -270,6 +191,14 @@ def drafter_config(pair: TinyPair) -> dict[str, object]:
     return config
 
 
+def tiny_prompts(pair: TinyPair, count: int, length: int, seed: int = 100) -> list[list[int]]:
+    """Prompts as token ids: text of the made-up language, every third one random words instead."""
+    rows = dialect_rows(pair, count, length, seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    rows[2::3] = torch.randint(0, pair.vocab - 1, rows[2::3].shape, generator=generator)
+    return rows.tolist()
+
+
 def save_tokenizer(pair: TinyPair, folder: Path) -> None:
     """A tokenizer whose words are ``t0`` … so that the target's folder is complete."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -278,6 +207,17 @@ def save_tokenizer(pair: TinyPair, folder: Path) -> None:
     words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(pair.vocab)}, unk_token="t0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tiny matrices gain nothing from threads, and lose much on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def make_tiny_pair(folder: Path, pair: TinyPair = TinyPair()) -> tuple[Path, Path]:
@@ -289,8 +229,9 @@ def make_tiny_pair(folder: Path, pair: TinyPair = TinyPair()) -> tuple[Path, Pat
     if stamp.exists() and stamp.read_text() == values:
         return target_folder, drafter_folder
     drafter_folder.mkdir(parents=True, exist_ok=True)
-    target = make_target(pair)
-    drafter = train_drafter(pair, target)
+    with one_thread():
+        target = make_target(pair)
+        drafter = make_drafter(pair, target)
     target.save_pretrained(target_folder)
     save_tokenizer(pair, target_folder)
     weights = {name: tensor.detach().contiguous() for name, tensor in drafter.state_dict().items()}

@@ -120,8 +120,8 @@ class Chat:
         writer = AnswerWriter(self.engine.tokenizer, tint=self.tint)
         run = Run.empty()
         try:
-            with closing(run_request(self.engine, prompt, params)) as events:
-                for event, run in events:
+            with closing(run_request(self.engine, prompt, params, run)) as events:
+                for event in events:
                     writer.write(event)
         except KeyboardInterrupt:
             writer.stopped()

@@ -38,7 +38,7 @@ class Conversation:
         self.turns.clear()
 
     def fit(self, question: str, measure: Callable[[list[Message]], int], room: int) -> int:
-        """Drops oldest turns until the prompt takes at most ``room`` tokens; returns how many were dropped."""
+        """Drops oldest turns until the prompt fits into ``room`` tokens; returns how many were dropped."""
         for dropped in range(len(self.turns) + 1):
             shorter = Conversation(self.system, self.turns[dropped:])
             length = measure(shorter.messages(question))

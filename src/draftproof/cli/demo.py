@@ -16,6 +16,7 @@ from draftproof.cli.options import TARGET_HELP, CommonFlags, JsonFlag, LoadFlags
 from draftproof.cli.params import check_loading
 from draftproof.cli.prompts import NamedPrompt, demo_prompts
 from draftproof.cli.protocol import TextEngine
+from draftproof.cli.provenance import provenance
 from draftproof.cli.terminal import out_console
 from draftproof.engine.types import SamplingParams
 from draftproof.errors import EXIT_FINDINGS, UsageError
@@ -46,8 +47,11 @@ def demo(
     ] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Measure and compare: same prompts, same text, different speed. The last line on stdout is JSON."""
-    ways = parse_ways(method)
+    """Compare target alone, DFlash chain and DDTree on one card.
+
+    The same prompts go through all of them, interleaved. The last line on stdout is JSON.
+    """
+    ways = parse_ways(method, load.drafter)
     check_loading(model, load)
     if tree_budget is not None and "tree" not in ways:
         raise UsageError("--tree-budget has no effect without --method tree")
@@ -56,7 +60,7 @@ def demo(
     tuning = {"num_speculative_tokens": num_speculative_tokens}
     engines = open_ways(model, load, ways, common, tuning, {"tree_budget": tree_budget})
     done = measure(engines, asked, params, quiet=common.quiet)
-    card = Card(engines[ways[0]].describe(), len(asked), max_tokens, reports(done, asked))
+    card = Card(engines[ways[0]].describe(), len(asked), max_tokens, reports(done, asked), provenance())
     if not json_output:
         print_card(card, out_console())
     print(as_json(card))
@@ -64,10 +68,10 @@ def demo(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def parse_ways(texts: list[str] | None) -> list[str]:
-    """The drafting ways asked for, in the demo's own order."""
+def parse_ways(texts: list[str] | None, drafter: str | None = None) -> list[str]:
+    """The drafting ways asked for, in the demo's own order. An n-gram drafter has no tree to offer."""
     if not texts:
-        return list(DRAFTING)
+        return ["chain"] if drafter == "ngram" else list(DRAFTING)
     wanted = [part.strip() for text in texts for part in text.split(",")]
     for name in wanted:
         if name not in DRAFTING:
@@ -86,7 +90,7 @@ def open_ways(
     """One engine per way. Without a drafter the demo takes a random one and says so on its card."""
     shared = {"target": model} | given(load)
     drafter = shared.pop("drafter", "random")
-    engines = {}
+    engines: dict[str, TextEngine] = {}
     for name in (PLAIN, *ways):
         arguments = dict(shared)
         if name != PLAIN:
@@ -101,5 +105,5 @@ def open_ways(
 def measure(
     engines: dict[str, TextEngine], asked: list[NamedPrompt], params: SamplingParams, *, quiet: bool
 ) -> list[Way]:
-    with DemoProgress(len(asked) * len(engines), quiet=quiet) as progress:
+    with DemoProgress(len(asked), len(engines), quiet=quiet) as progress:
         return run_ways(engines, asked, params, progress.advance)

@@ -13,22 +13,24 @@ from draftproof.cli.terminal import err_console, note
 
 
 class DemoProgress:
-    def __init__(self, runs: int, *, quiet: bool) -> None:
+    """Told of every finished run; ``ways`` runs make a prompt."""
+
+    def __init__(self, prompts: int, ways: int, *, quiet: bool) -> None:
         console = err_console()
-        self._runs = runs
+        self._prompts, self._ways, self._quiet = prompts, ways, quiet
         self._done = 0
-        self._quiet = quiet
+        self._speeds: dict[str, float] = {}
         self._bar = None
         if console.is_terminal and not quiet:
             self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=None),
+                TextColumn("{task.description:<15}"),
+                BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
                 console=console,
                 transient=True,
             )
-            self._task = self._bar.add_task("warming up", total=runs)
+            self._task = self._bar.add_task("warming up", total=prompts * ways)
 
     def __enter__(self) -> DemoProgress:
         if self._bar is not None:
@@ -43,9 +45,13 @@ class DemoProgress:
 
     def advance(self, way: Way, prompt: NamedPrompt, run: Run) -> None:
         self._done += 1
-        speed = run.decoded / run.decode_s
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, description=f"{prompt.name}, {way.name}")
-        else:
-            text = f"{self._done}/{self._runs} {prompt.name}, {way.name}: {speed:.1f} tok/s"
-            note(text, quiet=self._quiet)
+            self._bar.update(self._task, advance=1, description=prompt.name)
+            return
+        self._speeds[way.name] = run.decoded / run.decode_s
+        if len(self._speeds) == self._ways:
+            speeds = ", ".join(f"{name} {speed:.1f}" for name, speed in sorted(self._speeds.items()))
+            note(
+                f"{self._done // self._ways}/{self._prompts} {prompt.name}: {speeds} tok/s", quiet=self._quiet
+            )
+            self._speeds.clear()

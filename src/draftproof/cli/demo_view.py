@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from draftproof import __version__
 from draftproof.cli.demo_run import PLAIN, WayReport
+from draftproof.cli.generate_view import tau_text
+from draftproof.cli.terminal import print_trimmed, rounded
 
 SCHEMA = "draftproof.demo/1"
 LABELS = {PLAIN: "target alone", "chain": "DFlash chain", "tree": "DDTree"}
+NGRAM_LABELS = {"chain": "n-gram chain", "tree": "n-gram tree"}
 _BAR = "█"
 _EMPTY = "·"
 
@@ -29,6 +32,7 @@ class Card:
     prompts: int
     max_tokens: int
     ways: Sequence[WayReport]
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def identical(self) -> bool:
@@ -57,20 +61,26 @@ def as_json(card: Card) -> str:
         "temperature": 0,
         "identical": card.identical,
         "ways": ways,
+        "provenance": card.provenance,
     }
-    return json.dumps(document, ensure_ascii=False)
+    return json.dumps(rounded(document), ensure_ascii=False)
 
 
 def print_card(card: Card, console: Console) -> None:
-    _header(card, console)
-    console.print(_speed_table(card))
+    print_trimmed(console, *card_parts(card, console.width))
+
+
+def card_parts(card: Card, width: int) -> Iterator[RenderableType]:
+    """The card from top to bottom."""
+    yield from _header(card)
+    yield _speed_table(card)
     drafting = [way for way in card.ways if way.numbers["acceptance"]]
     if drafting:
-        console.print("\nrounds that accepted at least k drafted tokens")
-        console.print(_acceptance_table(drafting, console.width))
-    console.print("\ntime per round, in milliseconds")
-    console.print(_time_table(card))
-    _verdict(card, console)
+        yield "\nrounds that accepted at least k drafted tokens"
+        yield _acceptance_table(card, drafting, width)
+    yield "\ntime per round, in milliseconds"
+    yield _time_table(card)
+    yield from _verdict(card)
 
 
 def drafter_remark(drafter: object) -> str | None:
@@ -83,10 +93,10 @@ def drafter_remark(drafter: object) -> str | None:
     return None
 
 
-def _header(card: Card, console: Console) -> None:
+def _header(card: Card) -> Iterator[RenderableType]:
     facts = card.facts
-    console.print(Text("draftproof demo", style="bold"), end="")
-    console.print(f" · {card.prompts} prompts, up to {card.max_tokens} tokens each, greedy\n")
+    size = f" · {card.prompts} prompts, up to {card.max_tokens} tokens each, greedy\n"
+    yield Text.assemble(("draftproof demo", "bold"), size)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -96,8 +106,8 @@ def _header(card: Card, console: Console) -> None:
     if remark:
         table.add_row("", Text(remark, style="yellow"))
     table.add_row("machine", machine_line(facts))
-    console.print(table)
-    console.print()
+    yield table
+    yield ""
 
 
 def machine_line(facts: dict[str, Any]) -> str:
@@ -109,6 +119,11 @@ def machine_line(facts: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def _label(card: Card, way: WayReport) -> str:
+    names = LABELS | NGRAM_LABELS if card.facts.get("drafter") == "ngram" else LABELS
+    return names.get(way.name, way.name)
+
+
 def _state(value: object) -> str:
     if isinstance(value, str):
         return value
@@ -116,16 +131,16 @@ def _state(value: object) -> str:
 
 
 def _speed_table(card: Card) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("", "tok/s", "speed-up", "τ (95 %)", "same text"):
-        table.add_column(title, justify="left" if title in ("", "same text") else "right", no_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("", "tok/s", "speed-up", "τ (95 %)", "same"):
+        table.add_column(title, justify="left" if title in ("", "same") else "right", no_wrap=True)
     for way in card.ways:
         found = way.numbers["acceptance"]
-        tau = f"{found['tau']:.2f} ({_interval(found['tau_interval_95'])})" if found else "1.00"
+        tau = tau_text(found) if found else "1.00"
         same = "–" if way.name == PLAIN else _yes_no(way.identical)
         table.add_row(
-            LABELS.get(way.name, way.name),
-            f"{way.numbers['tokens_per_s']:.1f}",
+            _label(card, way),
+            _speed(way.numbers["tokens_per_s"]),
             f"{way.speedup:.2f}×",
             tau,
             same,
@@ -133,22 +148,22 @@ def _speed_table(card: Card) -> Table:
     return table
 
 
-def _interval(ends: Sequence[float]) -> str:
-    return f"{ends[0]:.2f}–{ends[1]:.2f}"
+def _speed(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 1000 else f"{tokens_per_s:.0f}"
 
 
 def _yes_no(good: bool) -> Text:
     return Text("yes", style="green") if good else Text("no", style="bold red")
 
 
-def _acceptance_table(ways: Sequence[WayReport], width: int) -> Table:
+def _acceptance_table(card: Card, ways: Sequence[WayReport], width: int) -> Table:
     """Bars side by side; a narrow terminal gets short bars, a wide one no longer than 24."""
     curves = [way.numbers["acceptance"]["per_position"] for way in ways]
     length = max(6, min(24, (width - 4) // len(ways) - 8))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("k", justify="right", no_wrap=True)
     for way in ways:
-        table.add_column(LABELS.get(way.name, way.name), no_wrap=True)
+        table.add_column(_label(card, way), no_wrap=True)
     for index in range(max(len(curve) for curve in curves)):
         shares = [curve[index] if index < len(curve) else None for curve in curves]
         table.add_row(str(index + 1), *(bar(share, length) for share in shares))
@@ -163,26 +178,25 @@ def bar(share: float | None, length: int) -> str:
 
 
 def _time_table(card: Card) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("", "draft", "verify", "host", "rounds"):
         table.add_column(title, justify="right" if title else "left", no_wrap=True)
     for way in card.ways:
         parts = way.numbers["ms_per_round"]
         times = (f"{parts[part]:.1f}" for part in ("draft", "verify", "host"))
-        table.add_row(LABELS.get(way.name, way.name), *times, str(way.numbers["rounds"]))
+        table.add_row(_label(card, way), *times, str(way.numbers["rounds"]))
     return table
 
 
-def _verdict(card: Card, console: Console) -> None:
-    console.print()
-    console.print("text identical: ", end="")
-    console.print(_yes_no(card.identical))
+def _verdict(card: Card) -> Iterator[RenderableType]:
+    yield ""
+    yield Text.assemble("text identical: ", _yes_no(card.identical))
     for way in card.ways:
         for found in way.differences:
-            console.print(
-                f"  {LABELS.get(way.name, way.name)}, prompt {found.prompt!r}:"
-                f" first difference at token {found.position + 1}: {found.explanation}"
+            yield (
+                f"  {_label(card, way)}, prompt {found.prompt!r}: first difference at token"
+                f" {found.position + 1}: {found.explanation}"
             )
     if not card.identical and not card.invariant:
-        console.print("  invariant mode is off: rounding may decide between two nearly equal tokens")
-    console.print()
+        yield "  invariant mode is off: rounding may decide between two nearly equal tokens"
+    yield ""

@@ -63,9 +63,9 @@ def generate(
 def stream_answer(engine: TextEngine, request: Prompt, params: SamplingParams) -> Run:
     """Writes text as it becomes final; Ctrl-C ends the line before it ends the program."""
     run, last = Run.empty(), ""
-    with closing(run_request(engine, request, params)) as events:
+    with closing(run_request(engine, request, params, run)) as events:
         try:
-            for event, run in events:
+            for event in events:
                 text = committed_text(event)
                 if text:
                     last = text
@@ -73,4 +73,5 @@ def stream_answer(engine: TextEngine, request: Prompt, params: SamplingParams) -
         finally:
             if last and not last.endswith("\n"):
                 write_text("\n")
+    run.raise_failure()
     return run

@@ -11,7 +11,7 @@ from rich.table import Table
 from draftproof import __version__
 from draftproof.cli.protocol import TextEngine
 from draftproof.cli.summary import Run, stats, usage
-from draftproof.cli.terminal import err_console
+from draftproof.cli.terminal import err_console, print_trimmed, rounded
 from draftproof.engine.types import SamplingParams
 
 SCHEMA = "draftproof.generate/1"
@@ -27,7 +27,7 @@ def as_json(run: Run, engine: TextEngine, params: SamplingParams) -> str:
         "finish_reason": output.finish_reason,
         "finish_detail": output.finish_detail,
         "usage": usage(run),
-        "stats": stats([run]),
+        "stats": rounded(stats([run])),
         "engine": engine.describe(),
         "sampling": {f.name: _plain(getattr(params, f.name)) for f in dataclasses.fields(params)},
     }
@@ -41,7 +41,7 @@ def print_stats(runs: list[Run]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in stats_rows(runs):
         table.add_row(name, value)
-    err_console().print(table)
+    print_trimmed(err_console(), table)
 
 
 def stats_rows(runs: list[Run]) -> list[tuple[str, str]]:
@@ -59,10 +59,17 @@ def stats_rows(runs: list[Run]) -> list[tuple[str, str]]:
     ]
     accepted = numbers["acceptance"]
     if accepted is not None:
-        low, high = accepted["tau_interval_95"]
-        rows.append(("τ", f"{accepted['tau']:.2f} tokens per round (95 %: {low:.2f} – {high:.2f})"))
+        rows.append(("τ", f"{tau_text(accepted)} tokens per round"))
         rows.append(("accepted ≥ k", " ".join(f"{share:.2f}" for share in accepted["per_position"])))
     return rows
+
+
+def tau_text(accepted: dict[str, Any]) -> str:
+    """τ with its 95 % interval, which takes two rounds or more."""
+    interval = accepted["tau_ci95"]
+    if interval is None:
+        return f"{accepted['tau']:.2f}"
+    return f"{accepted['tau']:.2f} ({interval[0]:.2f}–{interval[1]:.2f})"
 
 
 def _plain(value: Any) -> Any:

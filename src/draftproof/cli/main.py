@@ -15,22 +15,38 @@ from draftproof.cli.chat import chat
 from draftproof.cli.demo import demo
 from draftproof.cli.flags import ReaderGone
 from draftproof.cli.generate import generate
+from draftproof.cli.sections import SectionedCommand
 from draftproof.cli.terminal import tolerate_encodings
-from draftproof.errors import EXIT_INTERRUPTED, EXIT_OK, DraftproofError
+from draftproof.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    DraftproofError,
+)
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect of draftproof itself
 EXIT_READER_GONE = 141  # 128 + SIGPIPE, as shells count it
+EXIT_CODES = {
+    EXIT_OK: "done",
+    EXIT_FINDINGS: "a check ran and failed, e.g. the demo's ways differ in invariant mode",
+    EXIT_USAGE: "a flag, a value or an input that cannot be meant; one line says what and how to mend it",
+    EXIT_UNAVAILABLE: "something outside is missing: hub, package, device, disk space",
+    EXIT_INTERNAL: "internal error, a defect of draftproof; --debug shows the traceback",
+    EXIT_INTERRUPTED: "stopped by Ctrl-C",
+    EXIT_READER_GONE: "whoever read the output closed it (draftproof … | head)",
+}
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
 )
-app.command()(generate)
-app.command()(chat)
-app.command()(demo)
+for command in (generate, chat, demo):
+    app.command(cls=SectionedCommand)(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -19,7 +19,10 @@ def open_engine(arguments: dict[str, Any], *, quiet: bool, debug: bool) -> TextE
     if not debug:
         silence_libraries()
     with _loading(str(arguments["target"]), arguments.get("drafter"), quiet):
-        return make_engine(**arguments)
+        engine = make_engine(**arguments)
+    for remark in engine.describe().get("notes", ()):
+        note(f"note: {remark}", quiet=quiet)
+    return engine
 
 
 def prepare_threads(threads: int | None) -> str:
@@ -43,6 +46,7 @@ def silence_libraries() -> None:
         ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
         ("HF_HUB_VERBOSITY", "error"),
         ("TOKENIZERS_PARALLELISM", "false"),
+        ("TQDM_DISABLE", "1"),
     ):
         os.environ.setdefault(name, value)
     for library in ("transformers", "huggingface_hub", "torch"):

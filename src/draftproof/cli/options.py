@@ -8,38 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
 
+from draftproof.engine.options import EngineOptions
 from draftproof.engine.types import SamplingParams
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 MethodName = Literal["none", "chain", "tree"]
 DraftSampling = Literal["probabilistic", "greedy"]
 
-_SAMPLING_DEFAULTS = {f.name: f.default for f in dataclasses.fields(SamplingParams)}
+_DEFAULTS = {
+    f.name: f.default for owner in (EngineOptions, SamplingParams) for f in dataclasses.fields(owner)
+}
 
 
 def _option(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
+    """An option of a help section; the first name says whose default is shown."""
+    field = names[0].split("/")[0].removeprefix("--").replace("-", "_")
+    default = _DEFAULTS.get(field)
+    if default not in (None, (), False):
+        help = f"{help} [default: {default}]"
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
 
 
-def _load(*names: str, help: str, metavar: str | None = None) -> Any:
-    return _option("Loading", *names, help=help, metavar=metavar)
-
-
-def _draft(*names: str, help: str, metavar: str | None = None) -> Any:
-    return _option("Speculation", *names, help=help, metavar=metavar)
-
-
-def _sample(field: str, *names: str, help: str, metavar: str | None = None) -> Any:
-    """A sampling flag; its default is SamplingParams's."""
-    default = _SAMPLING_DEFAULTS[field]
-    if default not in (None, (), False):
-        help = f"{help} (default {default:g})"
-    return _option("Sampling", *(names or ("--" + field.replace("_", "-"),)), help=help, metavar=metavar)
-
+_load = partial(_option, "Loading")
+_draft = partial(_option, "Speculation")
+_sample = partial(_option, "Sampling")
 
 TARGET_HELP = "Target: a Hugging Face folder, a hub id, a .gguf file, or bundled:smollm2."
 Model = Annotated[str, typer.Option("--model", "-m", help=TARGET_HELP, metavar="TARGET")]
@@ -90,7 +87,7 @@ class SpeculationFlags:
 
     method: Annotated[
         MethodName | None,
-        _draft("--method", help="chain (the default with a drafter), tree (DDTree) or none."),
+        _draft("--method", help="chain: one drafted sequence; tree: a DDTree; none."),
     ] = None
     num_speculative_tokens: Annotated[
         int | None,
@@ -109,38 +106,40 @@ class SpeculationFlags:
 class SamplingFlags:
     """How the target picks its tokens; field for field those of SamplingParams, before parsing."""
 
-    max_tokens: Annotated[int | None, _sample("max_tokens", help="Longest answer, in tokens.")] = None
-    min_tokens: Annotated[int | None, _sample("min_tokens", help="No end of text before this many.")] = None
-    temperature: Annotated[float | None, _sample("temperature", help="0 is greedy.")] = None
-    top_k: Annotated[int | None, _sample("top_k", help="Keep the k likeliest tokens; 0 or -1: all.")] = None
-    top_p: Annotated[float | None, _sample("top_p", help="Keep the likeliest tokens up to this mass.")] = None
-    min_p: Annotated[
-        float | None, _sample("min_p", help="Keep tokens at least this likely relative to the best.")
-    ] = None
-    repetition_penalty: Annotated[
-        float | None, _sample("repetition_penalty", help="Above 1 discourages tokens seen before.")
-    ] = None
-    presence_penalty: Annotated[
-        float | None, _sample("presence_penalty", help="Taken off the logit of each token already answered.")
-    ] = None
-    frequency_penalty: Annotated[
-        float | None, _sample("frequency_penalty", help="The same, times how often it was answered.")
-    ] = None
-    logit_bias: Annotated[
-        str | None, _sample("logit_bias", help="""JSON: '{"token id": bias}'.""", metavar="JSON")
-    ] = None
-    seed: Annotated[int | None, _sample("seed", help="Seed of this request's random numbers.")] = None
-    stop: Annotated[
-        list[str] | None, _sample("stop", help="Stop before this text. Repeatable.", metavar="TEXT")
-    ] = None
-    stop_token_ids: Annotated[
-        list[str] | None, _sample("stop_token_ids", help="Stop at these ids: 1,2 or repeated.", metavar="IDS")
-    ] = None
-    ignore_eos: Annotated[bool | None, _sample("ignore_eos", "--ignore-eos", help="Go on past the end.")] = (
+    max_tokens: Annotated[int | None, _sample("--max-tokens", help="Longest answer, in tokens.")] = None
+    min_tokens: Annotated[int | None, _sample("--min-tokens", help="No end of text before this many.")] = None
+    temperature: Annotated[float | None, _sample("--temperature", help="0 is greedy.")] = None
+    top_k: Annotated[int | None, _sample("--top-k", help="Keep the k likeliest tokens; 0 or -1: all.")] = None
+    top_p: Annotated[float | None, _sample("--top-p", help="Keep the likeliest tokens up to this mass.")] = (
         None
     )
+    min_p: Annotated[
+        float | None, _sample("--min-p", help="Keep tokens at least this likely relative to the best.")
+    ] = None
+    repetition_penalty: Annotated[
+        float | None, _sample("--repetition-penalty", help="Above 1 discourages tokens seen before.")
+    ] = None
+    presence_penalty: Annotated[
+        float | None,
+        _sample("--presence-penalty", help="Taken off the logit of each token already answered."),
+    ] = None
+    frequency_penalty: Annotated[
+        float | None, _sample("--frequency-penalty", help="The same, times how often it was answered.")
+    ] = None
+    logit_bias: Annotated[
+        str | None, _sample("--logit-bias", help="""JSON: '{"token id": bias}'.""", metavar="JSON")
+    ] = None
+    seed: Annotated[int | None, _sample("--seed", help="Seed of this request's random numbers.")] = None
+    stop: Annotated[
+        list[str] | None, _sample("--stop", help="Stop before this text. Repeatable.", metavar="TEXT")
+    ] = None
+    stop_token_ids: Annotated[
+        list[str] | None,
+        _sample("--stop-token-ids", help="Stop at these ids: 1,2 or repeated.", metavar="IDS"),
+    ] = None
+    ignore_eos: Annotated[bool | None, _sample("--ignore-eos", help="Go on past the end.")] = None
     logprobs: Annotated[
-        int | None, _sample("logprobs", help="Alternatives per token in --json (0: only the chosen one's).")
+        int | None, _sample("--logprobs", help="Alternatives per token in --json (0: only the chosen one's).")
     ] = None
 
 

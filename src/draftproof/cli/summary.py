@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from draftproof.bench.acceptance import AcceptanceCounts
 from draftproof.cli.protocol import Prompt, TextEngine
 from draftproof.engine.types import (
     Event,
@@ -32,6 +31,10 @@ class Run:
     def empty(cls) -> Run:
         return cls(RequestOutput(request_id="", prompt_token_ids=[]))
 
+    def raise_failure(self) -> None:
+        if self.output.finish_reason == "error":
+            raise RuntimeError(self.output.finish_detail or "the engine gave no reason")
+
     @property
     def decode_s(self) -> float:
         """All time after the prompt was read, the first draft included."""
@@ -43,9 +46,10 @@ class Run:
         return sum(r.produced for r in self.output.rounds)
 
 
-def run_request(engine: TextEngine, prompt: Prompt, params: SamplingParams) -> Iterator[tuple[Event, Run]]:
-    """Runs a request, yielding each event with the Run it was added to; closing this aborts the request."""
-    run = Run(RequestOutput(request_id="", prompt_token_ids=prompt if isinstance(prompt, list) else []))
+def run_request(
+    engine: TextEngine, prompt: Prompt, params: SamplingParams, run: Run
+) -> Generator[Event, None, None]:
+    """Runs a request and books its events into ``run`` before passing them on; closing this aborts it."""
     start = time.perf_counter()
     events = engine.stream(prompt, params)
     try:
@@ -55,7 +59,7 @@ def run_request(engine: TextEngine, prompt: Prompt, params: SamplingParams) -> I
             if isinstance(event, PrefillFinished):
                 run.prompt_tokens = event.prompt_tokens
             run.total_s = time.perf_counter() - start
-            yield event, run
+            yield event
     finally:
         close = getattr(events, "close", None)
         if close is not None:
@@ -63,11 +67,11 @@ def run_request(engine: TextEngine, prompt: Prompt, params: SamplingParams) -> I
 
 
 def run_to_end(engine: TextEngine, prompt: Prompt, params: SamplingParams) -> Run:
-    run = None
-    for _, run in run_request(engine, prompt, params):
+    """All of a request at once. An error inside the engine is raised, not returned."""
+    run = Run.empty()
+    for _ in run_request(engine, prompt, params, run):
         pass
-    if run is None:
-        raise RuntimeError("the engine ended a request without any event")
+    run.raise_failure()
     return run
 
 
@@ -90,33 +94,32 @@ def stats(runs: list[Run]) -> dict[str, Any]:
         "prefill_s": sum(run.output.prefill_s for run in runs),
         "decode_s": decode_s,
         "ms_per_round": _milliseconds(rounds),
-        "acceptance": acceptance(rounds),
+        "acceptance": acceptance(runs),
     }
 
 
-def acceptance(rounds: list[RoundStats]) -> dict[str, Any] | None:
-    """Mean acceptance length (τ, bonus included) and the share of rounds that accepted at least k."""
-    drafting = [r for r in rounds if r.depth > 0]
-    if not drafting:
+def acceptance(runs: list[Run]) -> dict[str, Any] | None:
+    """Raw counts, mean acceptance length (τ, bonus included) and shares per position; None without drafts."""
+    from draftproof.bench.acceptance import AcceptanceCounts  # here: --help needs no statistics
+
+    rounds = [(r, index) for index, run in enumerate(runs) for r in run.output.rounds]
+    groups = (
+        [index for _, index in rounds] if len(runs) > 1 else None
+    )  # one answer's rounds resemble each other
+    counts = AcceptanceCounts.from_rounds([r for r, _ in rounds], groups)
+    if counts.rounds == 0:
         return None
-    counts = AcceptanceCounts.from_rounds(drafting)
-    low, high = counts.tau_interval()
-    return {
-        "tau": counts.tau,
-        "tau_interval_95": [low, high],
-        "per_position": list(counts.per_position()),
-        "drafted": sum(r.drafted for r in drafting),
-        "accepted": sum(r.accepted for r in drafting),
-        "rounds": len(drafting),
-    }
+    return counts.to_dict() | {"per_position": [p.rate for p in counts.positions()]}
 
 
 def _milliseconds(rounds: list[RoundStats]) -> dict[str, float]:
     count = max(len(rounds), 1)
-    return {
-        part: 1000 * sum(getattr(r, f"{part}_s") for r in rounds) / count
-        for part in ("draft", "verify", "host")
+    parts = {
+        "draft": sum(r.draft_s for r in rounds),
+        "verify": sum(r.verify_s for r in rounds),
+        "host": sum(r.host_s for r in rounds),
     }
+    return {name: 1000 * seconds / count for name, seconds in parts.items()}
 
 
 def committed_text(event: Event) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 _CONTROL = {code: None for code in [*range(32), 127, *range(128, 160)] if chr(code) not in "\n\t"}
 
@@ -42,3 +42,24 @@ def tolerate_encodings() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
+
+
+def print_trimmed(console: Console, *renderables: RenderableType) -> None:
+    """Rich pads table rows with blanks to their full width; files and diffs are better without."""
+    with console.capture() as captured:
+        for renderable in renderables:
+            console.print(renderable)
+    lines = captured.get().splitlines()
+    console.file.write("\n".join(line.rstrip() for line in lines) + "\n")
+    console.file.flush()
+
+
+def rounded(value: Any, digits: int = 6) -> Any:
+    """Plain data with its floats cut to ``digits`` significant digits, for JSON that people read too."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {key: rounded(entry, digits) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(entry, digits) for entry in value]
+    return value

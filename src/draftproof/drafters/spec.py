@@ -124,14 +124,7 @@ class DrafterSpec:
         _check_layers(self)
         _check_taps(self)
         _check_dflash2(self)
-        special = [
-            name
-            for name, ids in (("EOS", self.eos_token_ids), ("padding", (self.pad_token_id,)))
-            if self.mask_token_id in ids
-        ]
-        if special:
-            note = f"mask_token_id={self.mask_token_id} is also the {' and '.join(special)} token"
-            object.__setattr__(self, "warnings", (*self.warnings, note))
+        object.__setattr__(self, "warnings", (*self.warnings, *_notes(self)))
 
     @property
     def num_draft_tokens(self) -> int:
@@ -166,7 +159,7 @@ class DrafterSpec:
             ),
             (self.selector_rank is not None, "DFlash2's candidate selector (selector_rank) is not run yet"),
             (self.sample_from_anchor, "drafting from the anchor slot (sample_from_anchor) is not run yet"),
-            (self.projector is not None, f"the sequential head {self.projector!r} is not run yet"),
+            (self.projector is not None, f"the sequential head {show(self.projector)} is not run yet"),
             (self.attention_sinks, "attention sinks (attention_sink_bias) are not run yet"),
             (
                 self.attention_value_scale not in (None, 1.0),
@@ -175,7 +168,7 @@ class DrafterSpec:
             (self.quantization is not None, f"quantised weights ({self.quantization}) are not read yet"),
         ]
         others = [a for a in self.architectures if a not in PLAIN_ARCHITECTURES]
-        # The head named above explains its own architecture; a second sentence would only repeat it.
+        # A head named above explains its own architecture.
         if others and self.projector is None:
             found.append((True, f"architecture {', '.join(map(show, others))} is not one the engine runs"))
         return [sentence for applies, sentence in found if applies]
@@ -217,6 +210,17 @@ def _runs(items: Iterable[str]) -> list[str]:
     return [f"{n} {item}" for item, n in counts.items()]
 
 
+def _notes(spec: DrafterSpec) -> list[str]:
+    """Allowed, and most likely not meant."""
+    notes = []
+    for name, ids in (("EOS", spec.eos_token_ids), ("padding", (spec.pad_token_id,))):
+        if spec.mask_token_id in ids:
+            notes.append(f"mask_token_id={spec.mask_token_id} is also the {name} token")
+    if spec.version == 2 and spec.conv_kernel_size is None and spec.selector_rank is None:
+        notes.append("a DFlash2 drafter without conv_kernel_size and selector_rank: it runs as plain DFlash")
+    return [note for note in notes if note not in spec.warnings]
+
+
 _CONFIG_NAMES = {
     "num_layers": "num_hidden_layers",
     "num_heads": "num_attention_heads",
@@ -225,10 +229,9 @@ _CONFIG_NAMES = {
 
 
 def _check_sizes(spec: DrafterSpec) -> None:
-    for attribute in spec.__dataclass_fields__:
-        name = _CONFIG_NAMES.get(attribute, attribute)
-        value = getattr(spec, attribute)
-        if name in LIMITS and value is not None:
+    for attribute, declared in spec.__dataclass_fields__.items():
+        name, value = _CONFIG_NAMES.get(attribute, attribute), getattr(spec, attribute)
+        if name in LIMITS and not (value is None and declared.default is None):
             check_integer(name, value, *LIMITS[name])
     if spec.num_heads % spec.num_kv_heads:
         raise SpecError(
@@ -269,8 +272,7 @@ def _check_layers(spec: DrafterSpec) -> None:
                 f"layer {i} is sliding_attention but sliding_window is missing: give the window in tokens"
             )
         check_integer("sliding_window", layer.window, *LIMITS["sliding_window"])
-        if layer.window < spec.block_size:
-            # Inside the block nothing is windowed then; a narrower window would need a rule of its own.
+        if layer.window < spec.block_size:  # no engine agrees with another on such a block
             raise SpecError(
                 f"sliding_window={layer.window} is smaller than block_size={spec.block_size}: "
                 "the window must hold the whole block"

@@ -14,9 +14,9 @@ Ints = npt.NDArray[np.int64]
 class Distribution:
     """Probabilities of tokens, summing to 1; tokens not listed have probability 0.
 
-    ``ids``: int64 [k]; ``probs``: float64 [k]. Sparse ones come sorted by falling probability, then id (except
-    from ``residual``, which keeps the order it was given). Dense ones list the whole vocabulary by id. The arrays
-    must not be changed: look-ups are cached.
+    ``ids``: int64 [k]; ``probs``: float64 [k]. Sparse ones come sorted by falling probability, then id
+    (except from ``residual``, which keeps the order it was given). Dense ones list the whole vocabulary by
+    id. The arrays must not be changed: look-ups are cached.
     """
 
     def __init__(self, ids: Ints | None, probs: Floats) -> None:

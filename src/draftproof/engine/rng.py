@@ -6,8 +6,9 @@ function of (seed, position in the sequence, purpose), so a token at position i 
 however the rounds were cut: target-sampled verification gives exactly the text of plain sampling.
 
 Why re-using a draft's number in a later round does not bend the law: the token committed at position i is a
-function of numbers at positions ≤ i only, and a draft behind the first rejection is thrown away without having
-influenced anything. When position i + 1 is drafted again, its numbers are still independent of the past.
+function of numbers at positions ≤ i only, and a draft behind the first rejection is thrown away without
+having influenced anything. When position i + 1 is drafted again, its numbers are still independent of the
+past.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class RequestRng:
     def uniform(self, position: int, purpose: Purpose) -> float:
         """A float64 strictly inside (0, 1) with 52 random bits, the same for the same arguments always.
 
-        ``position``: index of the token being decided, counted from the start of the sequence or of the answer
-        (the caller keeps to one of them).
+        ``position``: index of the token being decided, counted from the start of the sequence or of the
+        answer (the caller keeps to one of them).
         """
         x = (self._keys[purpose] + position * _GAMMA) & _MASK
         x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK  # _scramble, inlined: this is the hot path

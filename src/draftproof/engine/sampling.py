@@ -65,7 +65,8 @@ class TokenHistory:
 
     def append(self, token: int) -> None:
         """Count one committed output token."""
-        self._counts[self._slot_of(token)] += 1.0
+        slot = self._slot_of(token)  # first, since it may replace the arrays
+        self._counts[slot] += 1.0
 
     def count(self, token: int) -> int:
         """How often ``token`` was committed as output."""
@@ -73,7 +74,7 @@ class TokenHistory:
         return 0 if slot is None else int(self._counts[slot])
 
     def seen(self, path: Sequence[int] = ()) -> tuple[Ints, Floats]:
-        """Distinct ids in prompt, output and ``path`` with their output counts, ``path`` counted as output."""
+        """Distinct ids in prompt, output and ``path``; their output counts, ``path`` being output."""
         n = len(self._slot)
         if not path:
             return self._ids[:n], self._counts[:n]
@@ -104,9 +105,10 @@ def process_logits(
 ) -> Tensor:
     """Apply logit bias, ``min_tokens`` and penalties to one row [V]; never writes to ``row``.
 
-    ``path``: drafted tokens between the committed text and this row; they count as output. ``stop_ids``: every
-    id that would end the answer (end-of-sequence and the request's own). ``generated``: committed output tokens.
-    Returns ``row`` itself when nothing applies. Raises ``UsageError`` for a biased id outside the vocabulary.
+    ``path``: drafted tokens between the committed text and this row; they count as output. ``stop_ids``:
+    every id that would end the answer (end-of-sequence and the request's own). ``generated``: committed
+    output tokens. Returns ``row`` itself when nothing applies. Raises ``UsageError`` for a biased id outside
+    the vocabulary.
     """
     masked = bool(stop_ids) and generated + len(path) < params.min_tokens
     if not (masked or params.logit_bias or params.penalised):
@@ -152,11 +154,12 @@ def greedy_token(row: Tensor) -> int:
 def distribution(row: Tensor, params: SamplingParams) -> Distribution:
     """The distribution a row [V] is sampled from under ``params``; a point mass at temperature 0.
 
-    ``min_p`` keeps tokens with at least that share of the largest probability; ``top_k`` keeps the k largest and,
-    like vLLM and Hugging Face, everything equal to the k-th; ``top_p``, on what is left and renormalised, keeps
-    a token while the mass before it is below ``top_p`` (equals in order of id). Truncated results are sorted by
-    falling probability, then id; without truncation they are dense and unsorted, since a sort would cost more
-    than everything else. Raises ``DraftproofError`` if the row holds NaN or nothing finite.
+    ``min_p`` keeps tokens with at least that share of the largest probability; ``top_k`` keeps the k largest
+    and, like vLLM and Hugging Face, everything equal to the k-th; ``top_p``, on what is left and
+    renormalised, keeps a token while the mass before it is below ``top_p`` (equals in order of id). Truncated
+    results are sorted by falling probability, then id; without truncation they are dense and unsorted, since
+    a sort would cost more than everything else. Raises ``DraftproofError`` if the row holds NaN or nothing
+    finite.
     """
     if params.greedy:
         return Distribution.point(greedy_token(row))

@@ -1,8 +1,8 @@
 """Draft trees: which continuations to have verified in one target forward.
 
 A block drafter gives one distribution per depth, each independent of the tokens chosen before (DFlash,
-arXiv 2602.06036). The probability of a prefix is then the product of its tokens' marginals, and the M likeliest
-prefixes form a tree, found best-first (DDTree: Ringel et al., arXiv 2604.12989).
+arXiv 2602.06036). The probability of a prefix is then the product of its tokens' marginals, and the M
+likeliest prefixes form a tree, found best-first (DDTree: Ringel et al., arXiv 2604.12989).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -25,8 +26,8 @@ class Tree:
     """Drafted tokens in insertion order: a parent always precedes its children, the anchor is not a node.
 
     ``parents``: node index or −1 for the anchor; ``depths``: 1 for the anchor's children; ``logprobs``: the
-    drafter's summed log-probability of the path from the anchor to the node (0 where unknown). Not to be changed
-    once built: lookups are cached.
+    drafter's summed log-probability of the path from the anchor to the node (0 where unknown). Not to be
+    changed once built: lookups are cached.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -80,9 +81,10 @@ def ancestors(tree: Tree) -> list[list[int]]:
 def build_tree(logits: Tensor, budget: int, max_depth: int | None = None) -> Tree:
     """The ``budget`` likeliest prefixes under independent per-depth distributions ``softmax(logits[d])``.
 
-    ``logits``: [N, V], row 0 is the first drafted token; ``budget``: nodes without the anchor; ``max_depth``: at
-    most this many rows are used. Fewer nodes come back only if fewer have a probability above 0. The same logits
-    give the same tree: equal tokens of a row rank by id, equal prefixes by the order they came into sight.
+    ``logits``: [N, V], row 0 is the first drafted token; ``budget``: nodes without the anchor; ``max_depth``:
+    at most this many rows are used. Fewer nodes come back only if fewer have a probability above 0. The same
+    logits give the same tree: equal tokens of a row rank by id, equal prefixes by the order they came into
+    sight.
     """
     if budget < 0 or logits.dim() != 2:
         raise ValueError(f"need logits [N, V] and budget ≥ 0, not {tuple(logits.shape)} and {budget}")
@@ -99,22 +101,36 @@ def _candidates(logits: Tensor, budget: int) -> tuple[list[list[int]], list[list
     """
     logits = logits.detach().float()
     norms = torch.logsumexp(logits, dim=1, keepdim=True)
-    values, ids = logits.topk(min(budget, logits.shape[1]), dim=1)
-    logprobs = (values - norms).cpu().numpy().astype(np.float64)
-    host = ids.cpu().numpy()
-    order = np.lexsort((host, -logprobs), axis=1)  # topk leaves the order of equals open
+    width = min(budget, logits.shape[1])
+    values, ids = logits.topk(min(width + 1, logits.shape[1]), dim=1)  # one more shows ties at the cut
+    host_values, host_ids = values.cpu().numpy(), ids.cpu().numpy()
+    for row in (
+        np.flatnonzero(host_values[:, -1] == host_values[:, width - 1]) if width < ids.shape[1] else ()
+    ):
+        _settle_ties(logits[row], host_values[row], host_ids[row], width)
+    host_values, host_ids = host_values[:, :width], host_ids[:, :width]
+    order = np.lexsort((host_ids, -host_values), axis=1)  # topk leaves the order of equals open
+    logprobs = (host_values - norms.cpu().numpy()).astype(np.float64)
     return (
-        np.take_along_axis(host, order, axis=1).tolist(),
+        np.take_along_axis(host_ids, order, axis=1).tolist(),
         np.take_along_axis(logprobs, order, axis=1).tolist(),
     )
+
+
+def _settle_ties(
+    row: Tensor, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], width: int
+) -> None:
+    """Of the tokens equal to the last one kept, keep the lowest ids; ``topk`` keeps any. Writes to ``ids``."""
+    equal = np.flatnonzero(values[:width] == values[width - 1])
+    ids[equal] = torch.nonzero(row == float(values[width - 1]))[: len(equal), 0].cpu().numpy()
 
 
 def _best_first(ids: list[list[int]], logprobs: list[list[float]], budget: int) -> Tree:
     """Pop the likeliest prefix, then bring its next sibling and its first child into sight.
 
     Both are at most as likely as the popped one, and every prefix comes into sight through such steps, so the
-    order of popping is the order of probability. Heap entries: (−log-probability, sequence number, parent, depth
-    index, rank); the unique sequence number settles ties and keeps a parent before its child even at
+    order of popping is the order of probability. Heap entries: (−log-probability, sequence number, parent,
+    depth index, rank); the unique sequence number settles ties and keeps a parent before its child even at
     probability 1.
     """
     tree = Tree()

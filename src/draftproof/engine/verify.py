@@ -3,7 +3,8 @@
 Two ways, both leaving the law of the output exactly the target's:
 
 * ``walk``: the target picks its own token at each node (greedy or sampled) and the draft counts only where it
-  guessed that token. Works for chains and trees, and with ``RequestRng`` gives the very text of plain decoding.
+  guessed that token. Works for chains and trees, and with ``RequestRng`` gives the very text of plain
+  decoding.
 * ``reject``: speculative sampling (Leviathan et al., ICML 2023; Chen et al., arXiv 2302.01318). Accepts a
   drafted token with probability min(1, p/q), which is more often, but the text differs from plain sampling's.
 """
@@ -48,9 +49,9 @@ class Walk:
 def walk(tree: Tree, pick: Callable[[int, Sequence[int]], int]) -> Walk:
     """Follow the target's own tokens down the tree until one was not drafted; that one is the bonus.
 
-    ``pick(row, path_tokens)`` gives the target's token after the anchor and ``path_tokens``; ``row`` is 0 for the
-    anchor and i + 1 for node i. It is called once per committed token, in order. A picker that samples must use
-    the number of position ``position + len(path_tokens)`` for the text to equal plain sampling's.
+    ``pick(row, path_tokens)`` gives the target's token after the anchor and ``path_tokens``; ``row`` is 0 for
+    the anchor and i + 1 for node i. It is called once per committed token, in order. A picker that samples
+    must use the number of position ``position + len(path_tokens)`` for the text to equal plain sampling's.
     """
     node = ROOT
     path: list[int] = []
@@ -103,9 +104,10 @@ def draft_tokens(
 ) -> tuple[list[int], list[Distribution] | None]:
     """Choose a chain from a drafter's block logits [N, V]; row i drafts sequence index ``position + i``.
 
-    Returns the tokens and, if they were sampled, the distributions they came from (``reject`` needs these very
-    ones). "greedy" takes the likeliest token of each row; "probabilistic" samples under the request's
-    temperature, ``min_p``, ``top_k`` and ``top_p``. Any proposal is exact; a closer one is accepted more often.
+    Returns the tokens and, if they were sampled, the distributions they came from (``reject`` needs these
+    very ones). "greedy" takes the likeliest token of each row; "probabilistic" samples under the request's
+    temperature, ``min_p``, ``top_k`` and ``top_p``. Any proposal is exact; a closer one is accepted more
+    often.
     """
     if method == "greedy" or params.greedy:
         return logits.argmax(dim=-1).tolist(), None

@@ -56,11 +56,6 @@ class HuggingFaceTarget:
 
     def _refuse_what_is_unknown(self, config: Any) -> None:
         name = type(self.model).__name__
-        if not getattr(self.model, "_supports_attention_backend", False):
-            raise CapabilityError(
-                f"{name}: this family does not route its attention through transformers' attention interface, "
-                "so the engine cannot run it"
-            )
         strange = set(getattr(config, "layer_types", None) or []) - KNOWN_LAYERS
         if strange:
             raise CapabilityError(f"{name}: layers of type {', '.join(sorted(strange))} are not supported")
@@ -79,7 +74,10 @@ class HuggingFaceTarget:
         ids = torch.zeros(1, 1, dtype=torch.long, device=self.info.device)
         self.model(input_ids=ids, position_ids=ids, use_cache=False, **{CONTEXT: probe})
         if not probe.shapes:
-            raise CapabilityError(f"{type(self.model).__name__}: no layer called the attention function")
+            raise CapabilityError(
+                f"{type(self.model).__name__}: this family does not route its attention through transformers' "
+                "attention interface, so the engine cannot run it"
+            )
         return probe
 
     # -- what drafters borrow -----------------------------------------------------------------------------

@@ -79,24 +79,30 @@ def config_path(source: str | PathLike[str]) -> Path:
 def read_config(path: Path) -> dict[str, Any]:
     """The JSON object in ``path``; every way of being unreadable is one line with the place in the file."""
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise SpecError(f"{path}: {path.stat().st_size} bytes is too large for a drafter's config.json")
-        text = path.read_bytes().decode("utf-8")
-        config = json.loads(text, object_pairs_hook=_unique)
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= MAX_CONFIG_BYTES else b""
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        reason = "is empty" if not text.strip() else f"not JSON: {error.msg}"
-        raise SpecError(f"{path}, line {error.lineno}, column {error.colno}: {reason}") from None
-    except SpecError as error:
-        raise SpecError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
-        raise SpecError(f"{path}: not a usable config ({error.__class__.__name__})") from None
+    if size > MAX_CONFIG_BYTES:
+        raise SpecError(f"{path}: {size} bytes is too large for a drafter's config.json")
+    config = _parse(path, data)
     if not isinstance(config, dict) or not config:
         raise SpecError(f"{path}: a drafter's config is a JSON object with settings, not {show(config)}")
     return config
+
+
+def _parse(path: Path, data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        reason = f"not JSON: {error.msg}" if data.strip() else "is empty"
+        raise SpecError(f"{path}, line {error.lineno}, column {error.colno}: {reason}") from None
+    except SpecError as error:  # a repeated key
+        raise SpecError(f"{path}: {error}") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
+        raise SpecError(f"{path}: not a usable config ({error.__class__.__name__})") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Typed reading of a raw configuration, which remembers what was read.
 
 Real files keep the same setting at different places: ``dflash_config.block_size`` in newer ones,
-``block_size`` at top level in older ones. :class:`Fields` looks through its sections in order, and what nobody
-asked for can be reported afterwards instead of being dropped silently. An explicit ``null`` counts as absent.
+``block_size`` at top level in older ones. :class:`Fields` looks through its sections in order, and what
+nobody asked for is reported afterwards instead of being dropped silently. ``null`` counts as absent.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class Fields:
     def __init__(self, *sections: Section) -> None:
         self.sections = sections
         self.warnings: list[str] = []
+        self.unread: list[str] = []  # unknown keys of objects that have a reader of their own
 
     @classmethod
     def of(cls, config: Mapping[str, Any], nested: str | None = None, prefix: str = "") -> Fields:
@@ -191,9 +192,14 @@ class Fields:
 
     def unknown(self) -> list[str]:
         """Dotted names of keys nobody asked for, in file order."""
-        return [
-            section.path(str(key))
+        return self.unread + [
+            section.path(printable(key))
             for section in reversed(self.sections)
             for key in section.data
             if key not in section.used and key not in IRRELEVANT
         ]
+
+
+def printable(key: object) -> str:
+    """A key as it stands in the file, unless it would break the line it is reported on."""
+    return key if isinstance(key, str) and key.isprintable() and len(key) <= 60 else show(key)

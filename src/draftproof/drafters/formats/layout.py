@@ -16,16 +16,26 @@ _HF_HEAD_DIM = 128  # what a Qwen3 config means when it does not say
 _HF_MAX_WINDOW_LAYERS = 28
 # Settings of sequential heads; they are known, and a drafter that has such a head is reported as a whole.
 _HEAD_SETTINGS = (
-    "pure_draft_prefix_len",
-    "gru_hidden_dim",
-    "emb_dim",
-    "markov_rank",
-    "markov_head_type",
-    "use_confidence_head",
-    "enable_confidence_head",
     "confidence_head_with_markov",
     "dspark_bonus_anchor",
     "dspark_draft_topk",
+    "emb_dim",
+    "enable_confidence_head",
+    "gru_hidden_dim",
+    "markov_head_type",
+    "pure_draft_prefix_len",
+    "use_confidence_head",
+)
+# Settings of a training run that some exporters leave in the file.
+_TRAINING = (
+    "auf",
+    "ce_loss_alpha",
+    "confidence_head_alpha",
+    "l1_loss_alpha",
+    "lambda_base_decay_ratio",
+    "lambda_base_start",
+    "loss_decay_gamma",
+    "num_anchors",
 )
 
 
@@ -127,12 +137,22 @@ def layer_ids(fields: Fields, key: str, allowed: str, lo: int, hi: int) -> tuple
     return tuple(found.value)
 
 
-def block_size(fields: Fields, default: int) -> int:
-    size = fields.opt_integer("block_size")
+def block_size(fields: Fields, default: int, *aliases: str) -> int:
+    size = fields.opt_integer(pick(fields, "block_size", *aliases))
     if size is None:
         fields.warn(f"no block_size in the config: {default} is assumed")
         return default
     return size
+
+
+def reduced(size: int | None, vocab_size: int) -> int | None:
+    """A drafter's own vocabulary size, None if it is the target's."""
+    return None if size == vocab_size else size
+
+
+def pick(fields: Fields, key: str, *aliases: str) -> str:
+    """``key``, or the first of its other spellings if the file has that one only."""
+    return next((name for name in (key, *aliases) if fields.find(name) is not None), key)
 
 
 def extras(fields: Fields) -> dict[str, Any]:
@@ -145,19 +165,27 @@ def extras(fields: Fields) -> dict[str, Any]:
         found[name] = 1.0 if value is None else value
     for name in ("final_logit_softcapping", "attention_value_scale"):
         found[name] = fields.opt_number(name)
-    fields.touch(*_HEAD_SETTINGS)
-    projector = fields.opt_text("projector_type")
-    if projector is None and (fields.find("markov_rank") or fields.opt_boolean("shift_label")):
-        projector = "dspark"
-    fields.touch("shift_label")
+    fields.touch(*_HEAD_SETTINGS, *_TRAINING)
     quantization = fields.opt_object("quantization_config")
     if quantization is not None:
         found["quantization"] = show(str(quantization.get("quant_method", "method not named"))).strip("'\"")
-    return {
-        **found,
-        "projector": projector,
-        "attention_sinks": bool(fields.opt_boolean("attention_sink_bias")),
-    }
+    sinks = bool(fields.opt_boolean("attention_sink_bias"))
+    return {**found, "projector": _projector(fields), "attention_sinks": sinks}
+
+
+def _projector(fields: Fields) -> str | None:
+    """The sequential head, from its own key or from settings and names only such drafters have."""
+    named, shifted = fields.opt_text("projector_type"), fields.opt_boolean("shift_label")
+    rank = fields.find("markov_rank")
+    if named is not None and named != "dflash":  # "dflash" is how a plain block is spelled
+        return named
+    models = [str(n).lower() for n in (*fields.texts("architectures"), fields.opt_text("model_type"))]
+    for head in ("dspark", "domino"):
+        if any(head in model for model in models):
+            return head
+    if rank is not None and rank.value:
+        return "dspark"
+    return "domino" if shifted else None
 
 
 def special_tokens(fields: Fields) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from draftproof.drafters.formats.fields import Fields, Found
+from draftproof.drafters.formats.fields import Fields, Found, printable
 from draftproof.drafters.spec import RopeSpec
 from draftproof.drafters.values import check_number, show
 from draftproof.errors import SpecError
@@ -18,6 +18,19 @@ from draftproof.errors import SpecError
 DEFAULT_THETA = 1_000_000.0
 _ATTENTION_TYPES = frozenset({"full_attention", "sliding_attention"})
 _NOT_SCALING = frozenset({"rope_theta", "rope_type", "type", "partial_rotary_factor"})
+_NUMBERS = frozenset(
+    {
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "factor",
+        "high_freq_factor",
+        "low_freq_factor",
+        "original_max_position_embeddings",
+    }
+)
+_LISTS = frozenset({"long_factor", "short_factor"})
+_PASSED_ON = frozenset({"mscale", "mscale_all_dim", "truncate"})
 # M-RoPE describes image positions of the target; a drafter's positions are one-dimensional.
 _MROPE = frozenset({"mrope_section", "mrope_interleaved"})
 
@@ -33,15 +46,26 @@ def read_rope(fields: Fields) -> RopeSpec:
     if kind == "mrope" or _MROPE & block.keys():
         fields.warn(f"{name} describes M-RoPE; a drafter's positions are plain, so its sections are not used")
         kind = "default" if kind == "mrope" else kind
-    scaling = {str(k): v for k, v in block.items() if k not in _NOT_SCALING | _MROPE and v is not None}
+    scaling = {k: v for k, v in block.items() if k not in _NOT_SCALING | _MROPE and v is not None}
     for key, value in scaling.items():
-        if key.endswith("factor") and not isinstance(value, list):
-            check_number(f"{name}.{key}", value)
+        _check_setting(fields, f"{name}.{key}", key, value)
     partial = fields.opt_number("partial_rotary_factor", upto=1.0)
     inner = block.get("partial_rotary_factor")
     if partial is None and inner is not None:
         partial = check_number(f"{name}.partial_rotary_factor", inner, upto=1.0)
     return RopeSpec(theta, kind, scaling, 1.0 if partial is None else partial)
+
+
+def _check_setting(fields: Fields, name: str, key: str, value: object) -> None:
+    if key in _NUMBERS:
+        check_number(name, value)
+    elif key in _LISTS:
+        if not isinstance(value, list | tuple) or not value:
+            raise SpecError(f"{name}={show(value)} must be a list of numbers")
+        for i, entry in enumerate(value):
+            check_number(f"{name}[{i}]", entry)
+    elif key not in _PASSED_ON:
+        fields.unread.append(f"{name.removesuffix(key)}{printable(key)}")
 
 
 def _scaling_block(fields: Fields) -> tuple[str, Mapping[str, Any]]:

@@ -95,7 +95,7 @@ def _draft_vocab(fields: Fields, vocab_size: int) -> int | None:
     if size is None:
         size = min(_DEFAULT_DRAFT_VOCAB, vocab_size)
         fields.warn(f"no draft_vocab_size in the config: {size} is assumed")
-    return None if size == vocab_size else size
+    return layout.reduced(size, vocab_size)
 
 
 def _verifier(fields: Fields) -> dict[str, Any]:

@@ -56,10 +56,11 @@ def read_layout(config: Mapping[str, Any], source_format: str, window: Window) -
         "layers": layout.make_layers(slides, width, _causality(fields)),
         "num_target_layers": num_target_layers,
         "tap_layers": _taps(fields, num_target_layers, sizes["num_layers"]),
-        "block_size": layout.block_size(fields, DEFAULT_BLOCK),
-        "mask_token_id": fields.integer("mask_token_id"),
+        "block_size": layout.block_size(fields, DEFAULT_BLOCK, "dspark_block_size"),
+        "mask_token_id": fields.integer(layout.pick(fields, "mask_token_id", "dspark_noise_token_id")),
+        "draft_vocab_size": layout.reduced(fields.opt_integer("draft_vocab_size"), sizes["vocab_size"]),
         "target_hidden_size": fields.opt_integer("target_hidden_size"),
-        "sample_from_anchor": bool(fields.opt_boolean("sample_from_anchor")),
+        "sample_from_anchor": _from_anchor(fields, found["projector"]),
     }
     return DrafterSpec(**given, unknown_keys=tuple(fields.unknown()), warnings=tuple(fields.warnings))
 
@@ -71,11 +72,18 @@ def _causality(fields: Fields) -> Callable[[bool], bool]:
     return lambda slides: slides if forced is None else forced
 
 
+def _from_anchor(fields: Fields, projector: str | None) -> bool:
+    """DSpark samples from the anchor unless told otherwise; DFlash never does by itself."""
+    stated = fields.opt_boolean("sample_from_anchor")
+    return projector == "dspark" if stated is None else stated
+
+
 def _taps(fields: Fields, num_target_layers: int | None, num_layers: int) -> tuple[int, ...]:
     """``target_layer_ids`` count layer outputs from 0, so the hidden-states index is one more."""
     last = (num_target_layers if num_target_layers is not None else MAX_TAP) - 1
     known = "" if num_target_layers is None else f" (num_target_layers={num_target_layers})"
-    ids = layout.layer_ids(fields, "target_layer_ids", f"0 to {last}{known}", 0, last)
+    key = layout.pick(fields, "target_layer_ids", "dspark_target_layer_ids")
+    ids = layout.layer_ids(fields, key, f"0 to {last}{known}", 0, last)
     if ids is None:
         if num_target_layers is None:
             raise SpecError(

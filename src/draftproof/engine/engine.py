@@ -1,0 +1,274 @@
+"""The engine: a target, perhaps a drafter, a K/V pool, and requests that come and go.
+
+``generate`` and ``stream`` are the ordinary way in; ``add_request``, ``step`` and ``abort`` are what a server
+builds on. Everything that happens comes out as typed events.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+
+from draftproof.drafters.base import Drafter
+from draftproof.drafters.loading import load_drafter
+from draftproof.engine.detokenize import IncrementalDetokenizer
+from draftproof.engine.options import EngineOptions
+from draftproof.engine.pool import KVPool
+from draftproof.engine.request import Request
+from draftproof.engine.rng import RequestRng
+from draftproof.engine.rounds import RoundLoop
+from draftproof.engine.sampling import TokenHistory, needs_processing
+from draftproof.engine.scheduler import Scheduler
+from draftproof.engine.types import Event, Method, RequestFinished, RequestOutput, SamplingParams
+from draftproof.errors import CapabilityError, UsageError
+from draftproof.targets.base import Target
+from draftproof.targets.open import OpenedTarget, open_target, wrap_model
+
+Prompt = str | Sequence[int]
+DrafterMaker = Callable[[Target], Drafter]
+
+
+class Engine:
+    """Decodes with ``target``, sped up by ``drafter``, with the text the target alone would have written.
+
+    ``target``: Hugging Face folder, hub id, ``.gguf`` file or ``bundled:smollm2``. ``drafter``: folder or hub id
+    (z-lab, speculators or modelopt format), ``ngram``, ``random[:seed]`` or None. ``options`` are the fields of
+    :class:`EngineOptions`. Raises :class:`draftproof.errors.DraftproofError` with a one-line remedy.
+    """
+
+    def __init__(self, target: str, drafter: str | None = None, **options: Any) -> None:
+        chosen = EngineOptions.make(drafter, options)
+        opened = open_target(target, chosen)
+        _refuse_tree(target, opened.target, chosen)
+        loaded = load_drafter(drafter, opened.target, chosen) if drafter else None
+        self._set_up(opened, loaded, chosen, {"target": target, "drafter": drafter or "none"})
+
+    @classmethod
+    def from_model(
+        cls, model: Any, tokenizer: Any = None, drafter: DrafterMaker | None = None, **options: Any
+    ) -> Engine:
+        """An engine around a loaded transformers model (which it takes over). ``drafter`` makes the drafter from
+        the wrapped target, so that it can borrow its embeddings and head."""
+        chosen = EngineOptions.make("given" if drafter else None, options)
+        notes: list[str] = []
+        opened = OpenedTarget(wrap_model(model, chosen, notes), tokenizer, notes)
+        _refuse_tree(type(model).__name__, opened.target, chosen)
+        made = drafter(opened.target) if drafter else None
+        engine = cls.__new__(cls)
+        names = {"target": type(model).__name__, "drafter": made.name if made else "none"}
+        engine._set_up(opened, made, chosen, names)
+        return engine
+
+    def _set_up(
+        self, opened: OpenedTarget, drafter: Drafter | None, options: EngineOptions, names: dict[str, str]
+    ) -> None:
+        self.options = options
+        self.target, self.tokenizer, self._notes = opened.target, opened.tokenizer, opened.notes
+        self.drafter = drafter
+        self.method = cast(Method, options.method if drafter else "none")
+        if drafter is not None and drafter.name == "ngram" and self.method == "tree":
+            raise CapabilityError("drafter 'ngram' proposes one chain, so method='tree' has no effect; use 'chain'")
+        self._names = names
+        self.eos_token_ids = frozenset(self.target.info.eos_token_ids)
+        self._ids = itertools.count()
+        self._build()
+
+    def _build(self) -> None:
+        """Pool, loop and scheduler, sized by the options."""
+        wanted = self.options.max_model_len or self.target.info.max_position
+        if wanted > self.target.info.max_position:
+            raise UsageError(
+                f"max_model_len={wanted} exceeds the target's {self.target.info.max_position} positions"
+            )
+        ahead = 1 + max(self.options.tree_budget, self.drafter.num_draft_tokens if self.drafter else 0)
+        drafter_shapes = self.drafter.kv_shapes if self.drafter else ()
+        per_token = sum(s.bytes_per_token(self.target.info.dtype) for s in [*self.target.kv_shapes, *drafter_shapes])
+        block = self.options.block_size
+        affordable = int(self.options.kv_cache_gb * 2**30) // max(per_token * block, 1)
+        self.max_model_len = min(wanted, affordable * block - ahead)
+        if self.max_model_len < 2:
+            raise UsageError(
+                f"kv_cache_gb={self.options.kv_cache_gb} holds {max(affordable, 0)} blocks of {block} tokens "
+                f"({per_token} bytes a token): too small for one request"
+            )
+        if self.max_model_len < wanted:
+            self._notes.append(f"context limited to {self.max_model_len} tokens by kv_cache_gb={self.options.kv_cache_gb}")
+        most = -(-(self.max_model_len + ahead) // block) * self.options.max_num_seqs
+        self.pool = KVPool(
+            self.target.kv_shapes,
+            drafter_shapes,
+            num_blocks=min(affordable, most),
+            block_size=block,
+            max_seqs=self.options.max_num_seqs,
+            max_len=self.max_model_len + ahead,
+            dtype=self.target.info.dtype,
+            device=self.target.info.device,
+        )
+        self.loop = RoundLoop(
+            self.target,
+            self.drafter,
+            self.pool,
+            method=self.method,
+            tree_budget=self.options.tree_budget,
+            draft_method=self.options.draft_sample_method,
+        )
+        self.scheduler = Scheduler(self.pool, self.loop.slots_ahead())
+
+    # -- requests -----------------------------------------------------------------------------------------
+
+    def add_request(self, prompt: Prompt, params: SamplingParams | None = None, request_id: str | None = None) -> str:
+        """Queue a prompt (text or token ids); returns its id. Nothing runs until ``step``."""
+        params = params or SamplingParams()
+        request_id = request_id or f"request-{next(self._ids)}"
+        if self.scheduler.knows(request_id):
+            raise UsageError(f"request id {request_id!r} is already in use")
+        ids = self.encode(prompt)
+        self._check(ids, params)
+        stop_ids = set(params.stop_token_ids) | (set() if params.ignore_eos else self.eos_token_ids)
+        seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        self.scheduler.add(
+            Request(
+                request_id,
+                ids,
+                params,
+                limit=min(len(ids) + params.max_tokens, self.max_model_len),
+                stop_ids=frozenset(stop_ids),
+                rng=RequestRng(seed),
+                history=TokenHistory(ids, self.target.info.vocab_size) if needs_processing(params) else None,
+                detokenizer=IncrementalDetokenizer(self.tokenizer, params.stop) if self.tokenizer else None,
+            )
+        )
+        return request_id
+
+    def step(self) -> list[Event]:
+        """Admit and prefill what fits, then run one round over all running requests."""
+        events: list[Event] = []
+        while (request := self.scheduler.admit()) is not None:
+            events += self.loop.prefill(request)
+            self._retire(events)
+        if self.scheduler.running:
+            events += self.loop.round(list(self.scheduler.running))
+            self._retire(events)
+        return events
+
+    def abort(self, request_id: str) -> list[Event]:
+        """End a request now and free what it holds. Unknown or finished ids are no error: nothing is left to do."""
+        request = self.scheduler.remove(request_id)
+        if request is None:
+            return []
+        self.target.release(request.seq)
+        return [RequestFinished(request_id, "abort")]
+
+    def _retire(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, RequestFinished):
+                request = self.scheduler.remove(event.request_id)
+                if request is not None:
+                    self.target.release(request.seq)
+
+    # -- the ordinary way in ------------------------------------------------------------------------------
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+    ) -> list[RequestOutput]:
+        """Run prompts (one or many; text or token ids) to their end, many at once. Outputs in prompt order."""
+        many = _as_list(prompts)
+        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(many)
+        if len(each) != len(many):
+            raise UsageError(f"{len(many)} prompts but {len(each)} sampling parameters: give one for all or one each")
+        ids: list[str] = []
+        try:
+            for prompt, parameters in zip(many, each, strict=True):
+                ids.append(self.add_request(prompt, parameters))
+            outputs = {r.request_id: RequestOutput(r.request_id, list(r.token_ids)) for r in self.scheduler.requests(ids)}
+            while not self.scheduler.idle:
+                for event in self.step():
+                    if event.request_id in outputs:
+                        outputs[event.request_id].apply(event)
+        except BaseException:
+            for request_id in ids:
+                self.abort(request_id)
+            raise
+        return [outputs[request_id] for request_id in ids]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Event]:
+        """Events of one request as they happen. Closing the iterator aborts the request."""
+        request_id = self.add_request(prompt, params)
+        try:
+            while self.scheduler.knows(request_id):
+                yield from (e for e in self.step() if e.request_id == request_id)
+        finally:
+            self.abort(request_id)
+
+    # -- text ---------------------------------------------------------------------------------------------
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt as they will be run. Text gets the tokenizer's own special tokens."""
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise CapabilityError("the target has no tokenizer: give token ids instead of text")
+            return list(self.tokenizer(prompt)["input_ids"])
+        return [int(i) for i in prompt]
+
+    def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Token ids of a conversation under the tokenizer's own template, ready for the assistant's answer."""
+        if self.tokenizer is None or not getattr(self.tokenizer, "chat_template", None):
+            raise CapabilityError("the target's tokenizer has no chat template; use --raw or give plain prompts")
+        out = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=True)
+        return list(out["input_ids"])
+
+    def _check(self, ids: Sequence[int], params: SamplingParams) -> None:
+        vocab = self.target.info.vocab_size
+        if not ids:
+            raise UsageError("the prompt is empty: it must have at least one token")
+        if len(ids) >= self.max_model_len:
+            raise UsageError(
+                f"the prompt has {len(ids)} tokens, but prompt and answer together may have {self.max_model_len} "
+                "(max_model_len); shorten it"
+            )
+        wrong = next((i for i in ids if not 0 <= i < vocab), None)
+        if wrong is not None:
+            raise UsageError(f"token id {wrong} is outside the target's vocabulary of {vocab}")
+        for name, values in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids)):
+            wrong = next((i for i in values if not 0 <= i < vocab), None)
+            if wrong is not None:
+                raise UsageError(f"{name}: token id {wrong} is outside the target's vocabulary of {vocab}")
+        if params.stop and self.tokenizer is None:
+            raise UsageError("stop strings need a tokenizer, which this target has not; use stop_token_ids")
+
+    def describe(self) -> dict[str, Any]:
+        """What is running and how, for a card or a log."""
+        info, capable = self.target.info, self.target.capabilities
+        return self._names | {
+            "family": info.family,
+            "backend": self.target.backend,
+            "method": self.method,
+            "device": str(info.device),
+            "dtype": str(info.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "native": self.target.backend == "native",
+            "invariant": self.options.invariant is not False and self.target.backend == "native"
+            or bool(self.options.invariant) and capable.row_invariant,
+            "num_speculative_tokens": self.drafter.num_draft_tokens if self.drafter else 0,
+            "tree_budget": self.options.tree_budget if self.method == "tree" else 0,
+            "max_model_len": self.max_model_len,
+            "notes": list(self._notes),
+        }
+
+
+def _refuse_tree(name: str, target: Target, options: EngineOptions) -> None:
+    if options.method == "tree" and not target.capabilities.trees:
+        raise CapabilityError(
+            f"{name}: trees are not possible for {target.info.family} targets: "
+            f"{target.capabilities.why_no_trees}; use method='chain'"
+        )
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+        return [cast(Prompt, prompts)]
+    return list(cast(Sequence[Prompt], prompts))

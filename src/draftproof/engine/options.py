@@ -1,0 +1,73 @@
+"""How an engine is set up: one frozen object whose defaults every front end reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from draftproof.errors import UsageError
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of :class:`draftproof.Engine`, named as in vLLM and Hugging Face where they mean the same.
+
+    ``method``: ``chain`` verifies one drafted sequence, ``tree`` a DDTree of ``tree_budget`` nodes.
+    ``num_speculative_tokens`` None: the drafter's own N. ``draft_sample_method``: how a chain is drawn at
+    temperature above 0; ``greedy`` makes seeded text equal to plain sampling's, ``probabilistic`` accepts more.
+    ``invariant`` None: on where it is free. ``native`` None: compiled kernels where they can be had.
+    ``kv_cache_gb`` bounds the K/V pool; ``max_num_seqs`` the requests that run at once.
+    """
+
+    method: Literal["chain", "tree", "none"] = "chain"
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    num_speculative_tokens: int | None = None
+    tree_budget: int = 16
+    draft_sample_method: Literal["probabilistic", "greedy"] = "probabilistic"
+    invariant: bool | None = None
+    native: bool | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int = 16
+    kv_cache_gb: float = 4.0
+    block_size: int = 16
+    threads: int | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def make(cls, drafter: str | None, given: dict[str, Any]) -> EngineOptions:
+        """Check names, values and combinations; options that would have no effect are errors."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise UsageError(f"unknown engine option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        options = cls(**given)
+        options._check_values()
+        if drafter is None:
+            useless = [n for n in ("num_speculative_tokens", "tree_budget", "draft_sample_method") if n in given]
+            if useless:
+                raise UsageError(f"{useless[0]} has no effect without a drafter")
+            if given.get("method", "none") != "none":
+                raise UsageError(f"method={options.method!r} needs a drafter")
+        elif options.method == "none":
+            raise UsageError(f"drafter={drafter!r} has no effect with method='none'")
+        elif "tree_budget" in given and options.method != "tree":
+            raise UsageError("tree_budget has no effect without method='tree'")
+        return options
+
+    def _check_values(self) -> None:
+        choices = {
+            "method": ("chain", "tree", "none"),
+            "dtype": ("auto", "float32", "bfloat16", "float16"),
+            "draft_sample_method": ("probabilistic", "greedy"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"{name}={getattr(self, name)!r} is unknown: use {', '.join(allowed)}")
+        for name in ("num_speculative_tokens", "tree_budget", "max_model_len", "max_num_seqs", "block_size", "threads"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise UsageError(f"{name}={value!r} is out of range: it must be a whole number of at least 1")
+        if not self.kv_cache_gb > 0:
+            raise UsageError(f"kv_cache_gb={self.kv_cache_gb!r} is out of range: it must be above 0")
