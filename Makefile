@@ -63,11 +63,9 @@ docs: $(STAMP)  ## drawings and generated blocks of README.md
 	@$(BIN)/python scripts/draw_pipeline.py docs/pipeline.svg
 	@$(BIN)/python scripts/render_readme.py
 
-bench: $(STAMP)  ## measure here; writes results/demo.json
-	@mkdir -p results
-	@$(BIN)/draftproof demo --model $(MODEL) --drafter $(DRAFTER) --max-tokens 128 --json > results/demo.json.part
-	@mv results/demo.json.part results/demo.json
-	@echo "wrote results/demo.json; make docs puts it into README.md" >&2
+bench: $(STAMP)  ## equality and speed here, into results/; then make docs
+	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER)
+	@$(BIN)/draftproof bench speed --model $(MODEL) --drafter $(DRAFTER)
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

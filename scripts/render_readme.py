@@ -14,7 +14,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from draftproof.cli.demo_view import LABELS
+from draftproof.bench import tables
+from draftproof.bench.tables import label, table
+from draftproof.cli.demo_view import SCHEMA as DEMO
 from draftproof.cli.generate_view import tau_text
 from draftproof.cli.main import EXIT_CODES, app
 
@@ -42,10 +44,15 @@ def block(name: str, root: Path) -> str:
 
 
 def numbers(folder: Path) -> str:
-    """One table per recorded demo, newest schema only."""
-    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    demos = [d for d in documents if d.get("schema_version") == "draftproof.demo/1"]
-    return "\n".join(map(demo_table, demos)) if demos else NOTHING_YET
+    """Every recorded result under its file's name, in the order of the names."""
+    parts = []
+    for path in sorted(folder.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        is_demo = document.get("schema_version") == DEMO
+        shown = demo_table(document) if is_demo else tables.render(document)
+        if shown:
+            parts.append(f"**{path.name}**\n\n{shown}")
+    return "\n".join(parts) or NOTHING_YET
 
 
 def demo_table(result: dict[str, Any]) -> str:
@@ -54,7 +61,7 @@ def demo_table(result: dict[str, Any]) -> str:
         found = way["acceptance"]
         same = "–" if name == "plain" else "yes" if way["identical"] else "**no**"
         speed = [f"{way['tokens_per_s']:.1f}", f"{way['speedup']:.2f}×"]
-        rows.append([LABELS.get(name, name), *speed, tau_text(found) if found else "1.00", same])
+        rows.append([label(name), *speed, tau_text(found) if found else "1.00", same])
     head = table(["way", "tokens/s", "speed-up", "τ (95 % interval)", "text identical"], rows)
     return head + "\n" + caption(result)
 
@@ -64,8 +71,9 @@ def caption(result: dict[str, Any]) -> str:
     engine, origin = result["engine"], result["provenance"]
     versions = origin["versions"]
     remark = f" The drafter is {result['stand_in']}." if result["stand_in"] else ""
+    machine = f"{origin['machine']['cpu']}, {engine['threads']} threads, {engine['dtype']}"
     return (
-        f"`{origin['command']}` on {origin['machine']['cpu']}, {engine['threads']} threads, {engine['dtype']};"
+        f"`{origin['command']}` on {machine};"
         f" target `{engine['target']}`, drafter `{engine['drafter']}`; {result['prompts']} prompts of up to"
         f" {result['max_tokens']} tokens, greedy, one request at a time, after a warm-up; torch"
         f" {versions.get('torch')}, {origin['time'][:10]}.{remark}\n"
@@ -73,17 +81,14 @@ def caption(result: dict[str, Any]) -> str:
 
 
 def flags(command: str) -> str:
-    """A command's flags, in its own order."""
-    chosen = get_command(app).commands[command]  # type: ignore[attr-defined]
+    """A command's flags, in its own order. ``bench-speed`` is the command speed of the group bench."""
+    chosen: Any = get_command(app)
+    for name in command.split("-"):
+        chosen = chosen.commands[name]
     context = chosen.make_context(f"draftproof {command}", [], resilient_parsing=True)
     records = [p.get_help_record(context) for p in chosen.params]
     rows = [[f"`{names}`", help_text] for names, help_text in filter(None, records)]
     return table(["flag", "meaning"], rows)
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
 def main() -> int:

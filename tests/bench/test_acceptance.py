@@ -127,7 +127,7 @@ def test_bootstrap_by_rounds_agrees_with_the_normal_approximation():
 
 
 def clustered(generator, clusters, rounds):
-    """Prompts differ in difficulty, rounds of one prompt do not: the case where rounds are not independent."""
+    """Prompts differ in difficulty, rounds of one prompt do not, so rounds are not independent."""
     rates = generator.beta(2, 2, size=clusters)
     values = generator.binomial(8, np.repeat(rates, rounds))
     return [(8, int(a)) for a in values], np.repeat(np.arange(clusters), rounds).tolist()

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from draftproof.cli import demo_run
 from draftproof.cli.demo_run import first_difference
 from draftproof.cli.demo_view import bar, drafter_remark
 from draftproof.cli.prompts import demo_prompts
@@ -30,13 +31,11 @@ def test_card_and_json(shell):
     assert not any(line != line.rstrip() for line in shell.out.splitlines())
 
 
-def test_ways_are_interleaved_after_one_warm_up(shell):
+def test_ways_share_one_engine_and_are_interleaved_after_one_warm_up(shell):
     shell("demo", "--max-tokens", "32")
-    plain, chain, tree = shell.engines
-    for engine in (plain, chain, tree):
+    assert [a["drafter"] for a in shell.arguments] == ["random"]
+    for engine in shell.ways.values():
         assert [params.max_tokens for _, params in engine.requests] == [16] + [32] * 6
-    assert [a.get("method") for a in shell.arguments] == [None, "chain", "tree"]
-    assert plain.drafter is None
 
 
 def test_json_alone(shell):
@@ -45,35 +44,47 @@ def test_json_alone(shell):
     assert shell.err == ""
 
 
-def test_a_difference_in_invariant_mode_fails(shell):
+@pytest.fixture
+def judged(monkeypatch):
+    """Lets a test say what the judge of differences says."""
+    return lambda rounding, text: monkeypatch.setattr(demo_run, "explain", lambda *_: (rounding, text))
+
+
+def test_a_difference_in_invariant_mode_fails(shell, judged):
+    judged(True, "a tie")
     shell.by_method = {"tree": {"answer": "Grüße vom Baum"}}
     assert shell("demo") == 1
     result = last_line(shell)
     assert result["ways"]["chain"]["identical"] is True
     assert result["ways"]["tree"]["identical"] is False
     assert result["ways"]["tree"]["differences"][0]["position"] == 8
-    assert "text identical: no" in shell.out and "first difference at token 9" in shell.out
+    assert "text identical: no" in shell.out and "first difference at token 9: a tie" in shell.out
 
 
-def test_a_difference_without_invariant_mode_is_reported_only(shell):
+@pytest.mark.parametrize(("rounding", "code"), [(True, 0), (False, 1)])
+def test_without_invariant_mode_only_what_rounding_cannot_explain_fails(shell, judged, rounding, code):
+    judged(rounding, "as judged")
     shell.settings = {"invariant": False}
     shell.by_method = {"tree": {"answer": "Grüße vom Baum"}}
-    assert shell("demo", "--no-invariant") == 0
-    assert "invariant mode is off" in shell.out
+    assert shell("demo", "--no-invariant") == code
+    assert "text identical: no" in shell.out and "as judged" in shell.out
+    assert ("rounding explains every difference" in shell.out) is rounding
 
 
-def test_options_reach_the_ways_they_concern(shell):
+def test_options_reach_the_engine(shell):
     assert shell("demo", "-d", "random:2", "--num-speculative-tokens", "3", "--tree-budget", "9") == 0
-    plain, chain, tree = shell.arguments
-    assert "drafter" not in plain and "num_speculative_tokens" not in plain
-    assert chain["num_speculative_tokens"] == 3 and "tree_budget" not in chain
-    assert tree["tree_budget"] == 9 and tree["drafter"] == "random:2"
+    assert shell.arguments == [
+        {"target": "bundled:smollm2", "drafter": "random:2", "num_speculative_tokens": 3}
+    ]
+    assert shell.tree_budget == 9
 
 
 def test_an_ngram_drafter_has_no_tree(shell):
     assert shell("demo", "-d", "ngram") == 0
     assert list(last_line(shell)["ways"]) == ["plain", "chain"]
     assert "n-gram chain" in shell.out and "DDTree" not in shell.out
+    assert shell("demo", "-d", "ngram", "--method", "tree") == 2
+    assert "tree: this target or drafter cannot have it" in shell.err
 
 
 @pytest.mark.parametrize(

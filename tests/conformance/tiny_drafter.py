@@ -37,7 +37,7 @@ class TinyPair:
     head_dim: int = 16
     target_layer_ids: tuple[int, ...] = (1, 2, 3)
     target_steps: int = 60
-    steps: int = 120
+    steps: int = 160
 
     @property
     def mask_token_id(self) -> int:
@@ -133,3 +133,24 @@ def block_mask(context: int, block: int, causal: bool, window: int | None) -> Te
     if window is not None:
         visible = visible & (q - k < window) & (k - q < window)
     return visible
+
+
+@torch.no_grad()
+def draft_rounds(
+    drafter: TinyDrafter,
+    target: nn.Module,
+    text: list[int],
+    anchor: int,
+    produced: list[int],
+    sizes: list[int],
+) -> list[list[int]]:
+    """The drafts of every round of a finished text: round i drafts ``sizes[i]``, commits ``produced[i]``."""
+    states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
+    taps = torch.cat([states[i + 1] for i in drafter.pair.target_layer_ids], dim=-1)
+    drafts = []
+    for step, size in zip(produced, sizes, strict=True):
+        block = torch.tensor([[text[anchor]] + [drafter.pair.mask_token_id] * size])
+        hidden = drafter(target.get_input_embeddings()(block), taps[:, :anchor])[:, 1:]
+        drafts.append(target.get_output_embeddings()(hidden)[0].argmax(-1).tolist())
+        anchor += step
+    return drafts

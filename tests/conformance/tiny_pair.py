@@ -51,6 +51,19 @@ def dialect_rows(pair: TinyPair, count: int, length: int, seed: int) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
+def prompt_rows(pair: TinyPair, count: int, length: int, seed: int) -> Tensor:
+    """Prompts: text of the made-up language, every third one random words instead."""
+    rows = dialect_rows(pair, count, length, seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    rows[2::3] = torch.randint(0, pair.vocab - 1, rows[2::3].shape, generator=generator)
+    return rows
+
+
+def tiny_prompts(pair: TinyPair, count: int, length: int, seed: int = 100) -> list[list[int]]:
+    """Prompts the drafter was not trained on, as lists of token ids."""
+    return prompt_rows(pair, count, length, seed).tolist()
+
+
 def random_target(pair: TinyPair) -> nn.Module:
     """A seeded Qwen3 model of the pair's shape, without any stop token."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -129,7 +142,7 @@ def make_drafter(pair: TinyPair, target: nn.Module) -> TinyDrafter:
     """A drafter fitted to some greedy answers, and to betray itself when a layer's causality is flipped."""
     generator = torch.Generator().manual_seed(pair.seed + 3)
     drafter = random_drafter(pair, generator)
-    rows = greedy_answers(target, dialect_rows(pair, 256, PROMPT_LENGTH, pair.seed + 4), ANSWER_LENGTH)
+    rows = greedy_answers(target, prompt_rows(pair, 384, PROMPT_LENGTH, pair.seed + 4), ANSWER_LENGTH)
     taps = read_taps(target, rows, pair.target_layer_ids)
     embed, head = target.get_input_embeddings(), target.get_output_embeddings()
     optimizer = torch.optim.AdamW(drafter.parameters(), lr=3e-3, weight_decay=0.0)
@@ -191,14 +204,6 @@ def drafter_config(pair: TinyPair) -> dict[str, object]:
     return config
 
 
-def tiny_prompts(pair: TinyPair, count: int, length: int, seed: int = 100) -> list[list[int]]:
-    """Prompts as token ids: text of the made-up language, every third one random words instead."""
-    rows = dialect_rows(pair, count, length, seed)
-    generator = torch.Generator().manual_seed(seed + 1)
-    rows[2::3] = torch.randint(0, pair.vocab - 1, rows[2::3].shape, generator=generator)
-    return rows.tolist()
-
-
 def save_tokenizer(pair: TinyPair, folder: Path) -> None:
     """A tokenizer whose words are ``t0`` … so that the target's folder is complete."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -220,7 +225,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make_tiny_pair(folder: Path, pair: TinyPair = TinyPair()) -> tuple[Path, Path]:
+def make_tiny_pair(folder: Path, pair: TinyPair) -> tuple[Path, Path]:
     """Write ``folder/target`` and ``folder/drafter``; a folder made from the same values is reused."""
     from safetensors.torch import save_file
 

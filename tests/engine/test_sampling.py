@@ -1,4 +1,4 @@
-"""Processors, truncated distributions, log-probabilities: against dense definitions, with ties and infinities."""
+"""Processors, truncated distributions, log-probabilities: against dense definitions, ties and infinities."""
 
 import math
 
@@ -66,6 +66,12 @@ def test_equals_of_the_kth_are_kept_by_top_k_but_top_p_counts_in_order_of_id():
     row = torch.tensor([1.0, 3.0, 1.0, 3.0, 3.0])
     assert list(distribution(row, SamplingParams(temperature=1.0, top_k=2)).ids) == [1, 3, 4]
     assert list(distribution(row, SamplingParams(temperature=1.0, top_p=0.5)).ids) == [1, 3]
+
+
+def test_equals_at_the_edge_of_top_p_are_kept_in_order_of_id_when_few_are_fetched():
+    row = torch.arange(600).remainder(5).float()  # 120 tokens share the largest logit
+    params = SamplingParams(temperature=0.01, top_p=20.5 / 120)
+    assert distribution(row, params).ids.tolist() == list(range(4, 600, 5))[:21]
 
 
 def test_top_p_keeps_the_token_that_crosses_the_bound_and_always_one():

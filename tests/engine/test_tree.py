@@ -13,7 +13,8 @@ from draftproof.engine.tree import Tree, ancestors, build_tree, chain
 
 
 @st.composite
-def blocks(draw, grid=st.floats(-4, 4, width=32)):
+def blocks(draw, grid=None):
+    grid = st.floats(-4, 4, width=32) if grid is None else grid
     rows, vocab = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     return torch.tensor(
         draw(st.lists(st.lists(grid, min_size=vocab, max_size=vocab), min_size=rows, max_size=rows))

@@ -16,7 +16,8 @@ HELP = '''/reset   forget everything said so far
 /undo    take back the last turn
 /stats   speed and acceptance so far
 /quit    end (also Ctrl-D)
-A line that ends in \\ goes on in the next one; """ on a line of its own opens and closes a longer text.'''
+A line ending in \\ goes on in the next one;
+""" alone on a line opens and closes a longer text.'''
 
 FENCE = '"""'
 _DRAFTED = "green"

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+from draftproof.bench.provenance import provenance
 from draftproof.cli.demo_progress import DemoProgress
 from draftproof.cli.demo_run import PLAIN, Way, reports, run_ways
 from draftproof.cli.demo_view import Card, as_json, print_card
 from draftproof.cli.flags import given, with_flags
-from draftproof.cli.opening import open_engine
+from draftproof.cli.opening import open_engine, ways_on
 from draftproof.cli.options import TARGET_HELP, CommonFlags, JsonFlag, LoadFlags
 from draftproof.cli.params import check_loading
 from draftproof.cli.prompts import NamedPrompt, demo_prompts
 from draftproof.cli.protocol import TextEngine
-from draftproof.cli.provenance import provenance
 from draftproof.cli.terminal import out_console
 from draftproof.engine.types import SamplingParams
 from draftproof.errors import EXIT_FINDINGS, UsageError
@@ -51,27 +51,31 @@ def demo(
 
     The same prompts go through all of them, interleaved. The last line on stdout is JSON.
     """
-    ways = parse_ways(method, load.drafter)
+    asked = parse_ways(method)
     check_loading(model, load)
-    if tree_budget is not None and "tree" not in ways:
+    if tree_budget is not None and "tree" not in asked:
         raise UsageError("--tree-budget has no effect without --method tree")
     params = SamplingParams(max_tokens=max_tokens)
-    asked = demo_prompts(prompts)
-    tuning = {"num_speculative_tokens": num_speculative_tokens}
-    engines = open_ways(model, load, ways, common, tuning, {"tree_budget": tree_budget})
-    done = measure(engines, asked, params, quiet=common.quiet)
-    card = Card(engines[ways[0]].describe(), len(asked), max_tokens, reports(done, asked), provenance())
+    texts = demo_prompts(prompts)
+    arguments = {"target": model, "drafter": "random"} | given(load)
+    if num_speculative_tokens is not None:
+        arguments["num_speculative_tokens"] = num_speculative_tokens
+    engine = open_engine(arguments, quiet=common.quiet, debug=common.debug)
+    engines = choose(ways_on(engine, tree_budget), asked, explicit=bool(method or tree_budget))
+    done = measure(engines, texts, params, quiet=common.quiet)
+    facts = list(engines.values())[-1].describe()
+    card = Card(facts, len(texts), max_tokens, reports(done, texts), provenance())
     if not json_output:
         print_card(card, out_console())
     print(as_json(card))
-    if card.invariant and not card.identical:
+    if card.failed:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def parse_ways(texts: list[str] | None, drafter: str | None = None) -> list[str]:
-    """The drafting ways asked for, in the demo's own order. An n-gram drafter has no tree to offer."""
+def parse_ways(texts: list[str] | None) -> list[str]:
+    """The drafting ways asked for, in the demo's own order."""
     if not texts:
-        return ["chain"] if drafter == "ngram" else list(DRAFTING)
+        return list(DRAFTING)
     wanted = [part.strip() for text in texts for part in text.split(",")]
     for name in wanted:
         if name not in DRAFTING:
@@ -79,27 +83,12 @@ def parse_ways(texts: list[str] | None, drafter: str | None = None) -> list[str]
     return [name for name in DRAFTING if name in wanted]
 
 
-def open_ways(
-    model: str,
-    load: LoadFlags,
-    ways: list[str],
-    common: CommonFlags,
-    tuning: dict[str, int | None],
-    tree_tuning: dict[str, int | None],
-) -> dict[str, TextEngine]:
-    """One engine per way. Without a drafter the demo takes a random one and says so on its card."""
-    shared = {"target": model} | given(load)
-    drafter = shared.pop("drafter", "random")
-    engines: dict[str, TextEngine] = {}
-    for name in (PLAIN, *ways):
-        arguments = dict(shared)
-        if name != PLAIN:
-            arguments |= {"drafter": drafter, "method": name}
-            chosen = tuning | (tree_tuning if name == "tree" else {})
-            arguments |= {key: value for key, value in chosen.items() if value is not None}
-        quiet = common.quiet or bool(engines)  # the threads line once is enough
-        engines[name] = open_engine(arguments, quiet=quiet, debug=common.debug)
-    return engines
+def choose(had: dict[str, TextEngine], asked: list[str], *, explicit: bool) -> dict[str, TextEngine]:
+    """The target alone and the ways asked for. Trees cannot always be had: an error if asked for by name."""
+    missing = [name for name in asked if name not in had]
+    if missing and explicit:
+        raise UsageError(f"{missing[0]}: this target or drafter cannot have it; use --method chain")
+    return {name: had[name] for name in (PLAIN, *asked) if name in had}
 
 
 def measure(

@@ -30,6 +30,7 @@ class Difference:
 
     prompt: str
     position: int
+    rounding: bool  # two nearly equal logits changed places
     explanation: str
 
 
@@ -88,8 +89,8 @@ def _differences(plain: Way, way: Way, prompts: Sequence[NamedPrompt]) -> list[D
         position = first_difference(wanted.output.token_ids, got.output.token_ids)
         if position is not None:
             request = as_request(plain.engine, prompt.text, chat=None)
-            said = explain(plain.engine, request, wanted.output.token_ids, got.output.token_ids)
-            found.append(Difference(prompt.name, position, said))
+            judged = explain(plain.engine, request, wanted.output.token_ids, got.output.token_ids)
+            found.append(Difference(prompt.name, position, *judged))
     return found
 
 
@@ -101,10 +102,9 @@ def first_difference(wanted: Sequence[int], got: Sequence[int]) -> int | None:
     return None if len(wanted) == len(got) else min(len(wanted), len(got))
 
 
-def explain(engine: TextEngine, prompt: Prompt, wanted: Sequence[int], got: Sequence[int]) -> str:
+def explain(engine: Any, prompt: Prompt, wanted: Sequence[int], got: Sequence[int]) -> tuple[bool, str]:
     """Whether the two best logits at the first difference lie within rounding (a tie, not a defect)."""
-    try:
-        from draftproof.bench.equality import explain_difference
-    except ImportError:
-        return "not examined"
-    return str(explain_difference(engine, prompt, list(wanted), list(got)))
+    from draftproof.bench.equality import explain_difference
+
+    judged = explain_difference(engine, prompt, list(wanted), list(got))
+    return judged.verdict == "rounding", str(judged)

@@ -11,6 +11,7 @@ import typer
 from typer.main import get_command
 
 from draftproof import __version__
+from draftproof.cli.bench import app as bench_app
 from draftproof.cli.chat import chat
 from draftproof.cli.demo import demo
 from draftproof.cli.flags import ReaderGone
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 for command in (generate, chat, demo):
     app.command(cls=SectionedCommand)(command)
+app.add_typer(bench_app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

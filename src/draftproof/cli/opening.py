@@ -18,6 +18,8 @@ def open_engine(arguments: dict[str, Any], *, quiet: bool, debug: bool) -> TextE
     note(prepare_threads(arguments.get("threads")), quiet=quiet)
     if not debug:
         silence_libraries()
+    if quiet:
+        silence_kernels()
     with _loading(str(arguments["target"]), arguments.get("drafter"), quiet):
         engine = make_engine(**arguments)
     for remark in engine.describe().get("notes", ()):
@@ -38,6 +40,13 @@ def make_engine(**arguments: Any) -> TextEngine:
     return cast(TextEngine, Engine(**arguments))
 
 
+def ways_on(engine: TextEngine, tree_budget: int | None) -> dict[str, TextEngine]:
+    """Target alone, chain and tree on this engine's weights, so that they are loaded once."""
+    from draftproof.bench.ways import ways_of
+
+    return cast(dict[str, TextEngine], ways_of(cast(Any, engine), (tree_budget,)))
+
+
 def silence_libraries() -> None:
     """transformers and huggingface_hub draw bars and log on import; stderr is ours."""
     for name, value in (
@@ -56,6 +65,13 @@ def silence_libraries() -> None:
         from transformers.utils import logging as transformers_logging
 
         transformers_logging.set_verbosity_error()
+
+
+def silence_kernels() -> None:
+    """Compiling them announces itself with a line."""
+    from draftproof.native.runtime import set_progress
+
+    set_progress(lambda line: None)
 
 
 def _loading(target: str, drafter: str | None, quiet: bool) -> AbstractContextManager[object]:

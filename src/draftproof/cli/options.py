@@ -29,7 +29,7 @@ def _option(panel: str, *names: str, help: str, metavar: str | None = None) -> A
     """An option of a help section; the first name says whose default is shown."""
     field = names[0].split("/")[0].removeprefix("--").replace("-", "_")
     default = _DEFAULTS.get(field)
-    if default not in (None, (), False):
+    if default is not None and default is not False and default != ():
         help = f"{help} [default: {default}]"
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, rich_help_panel=panel)
 

@@ -18,6 +18,8 @@ from draftproof.engine.types import (
     TokensCommitted,
 )
 
+_DERIVABLE = ("positions", "undrafted_share")  # follow from at_least and proposed; would make lines long
+
 
 @dataclass
 class Run:
@@ -109,7 +111,8 @@ def acceptance(runs: list[Run]) -> dict[str, Any] | None:
     counts = AcceptanceCounts.from_rounds([r for r, _ in rounds], groups)
     if counts.rounds == 0:
         return None
-    return counts.to_dict() | {"per_position": [p.rate for p in counts.positions()]}
+    kept = {name: value for name, value in counts.to_dict().items() if name not in _DERIVABLE}
+    return kept | {"per_position": [p.rate for p in counts.positions()]}
 
 
 def _milliseconds(rounds: list[RoundStats]) -> dict[str, float]:

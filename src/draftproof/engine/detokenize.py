@@ -22,8 +22,8 @@ _CHAR_TOKENS = 4  # tokens an unfinished character can span, and one to spare
 class Delta:
     """Result of one push.
 
-    ``text``: newly final text; ``tokens_used``: how many of the pushed tokens belong to the answer (all, unless a
-    stop string completed); ``stopped``: that stop string, if any.
+    ``text``: newly final text; ``tokens_used``: how many of the pushed tokens belong to the answer (all,
+    unless a stop string completed); ``stopped``: that stop string, if any.
     """
 
     text: str

@@ -66,10 +66,9 @@ class Distribution:
         Never a token of probability 0.
         """
         cumulative = self._cumulative
-        # "right": an entry of probability 0 spans an empty interval and cannot be hit.
-        slot = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
-        if slot >= len(cumulative):  # u · total rounded up to the total
-            slot = int(np.flatnonzero(self.probs)[-1])
+        # The first entry that reaches u · total > 0 has added something, so its probability is not 0. Scaling
+        # by the rounded total keeps the last entries reachable and the search inside the array.
+        slot = int(cumulative.searchsorted(u * cumulative[-1]))
         return slot if self._ids is None else int(self._ids[slot])
 
     def residual(self, q: Distribution) -> Distribution:

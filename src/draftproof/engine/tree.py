@@ -120,7 +120,7 @@ def _candidates(logits: Tensor, budget: int) -> tuple[list[list[int]], list[list
 def _settle_ties(
     row: Tensor, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], width: int
 ) -> None:
-    """Of the tokens equal to the last one kept, keep the lowest ids; ``topk`` keeps any. Writes to ``ids``."""
+    """Among tokens equal to the last one kept, keep the lowest ids, not ``topk``'s. Writes to ``ids``."""
     equal = np.flatnonzero(values[:width] == values[width - 1])
     ids[equal] = torch.nonzero(row == float(values[width - 1]))[: len(equal), 0].cpu().numpy()
 

@@ -121,29 +121,34 @@ struct RowWriter {
     return RowWriter(base, r0, blocks.first(b + 1) - r0, row - r0, row_words, bf);
   }
   // n values to columns k..k+n-1; k is even, and n too unless it ends the row.
-  void put(int k, const float* v, int n) {
+  void put(int k, const float* v, int n) const {
     if (!bf16) {
-      for (int i = 0; i < n; i++) memcpy(at + (size_t)(k + i) * stride, v + i, 4);
+      u32* out = at + (size_t)k * stride;
+      const size_t step = stride;
+      for (int i = 0; i < n; i++) memcpy(out + i * step, v + i, 4);
       return;
     }
     for (int i = 0; i < n; i += LANES) {
       const int m = std::min(LANES, n - i);
-      u16 h[LANES];
+      alignas(64) u16 h[LANES];
       st_bf(h, m == LANES ? ld(v + i) : ld_n(v + i, m));
       put_bf(k + i, h, m);
     }
   }
-  void put_bf(int k, const u16* h, int n) {
-    u32* out = at + (size_t)(k / 2 * B16::XW) * stride;
+  void put_bf(int k, const u16* h, int n) const {
+    // Copies in locals: the stores below could alias the members.
+    const size_t step = (size_t)stride;
+    u32* out = at + (size_t)(k / 2 * B16::XW) * step;
     for (int j = 0; j < n; j += 2) {
-      const u32 odd = j + 1 < n ? h[j + 1] : 0;
+      u32 pair = h[j];
+      if (j + 1 < n) memcpy(&pair, h + j, 4);
       if (B16::XW == 1) {
-        *out = h[j] | odd << 16;
+        *out = pair;
       } else {
-        out[0] = (u32)h[j] << 16;
-        out[stride] = odd << 16;
+        out[0] = pair << 16;
+        out[step] = pair & 0xffff0000u;
       }
-      out += B16::XW * (size_t)stride;
+      out += B16::XW * step;
     }
   }
 };
@@ -162,9 +167,19 @@ static void tile(const u32* w, const u32* x, int steps, float* out, const char* 
       acc[i][0] = M::mac(acc[i][0], w0, x + i, MR);
       acc[i][1] = M::mac(acc[i][1], w1, x + i, MR);
     }
+#ifndef DP_PF
+#define DP_PF 1
+#endif
+#if DP_PF == 1
     prefetch(ahead);
-    if (MR <= 2) prefetch(ahead + 64);
+    if (gap > 64) prefetch(ahead + 64);
     ahead += gap;
+#elif DP_PF == 2
+    prefetch((const char*)w + DP_DIST);
+    prefetch((const char*)w + DP_DIST + 64);
+#elif DP_PF == 3
+    if ((s & 31) == 0) { prefetch((const char*)w + 4096); prefetch((const char*)w + 4096+64); prefetch((const char*)w + 4096+128);prefetch((const char*)w + 4096+192);}
+#endif
     w += NR;
     x += M::XW * MR;
   }

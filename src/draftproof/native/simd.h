@@ -82,6 +82,15 @@ DP_INLINE V p_max(V x, V y) {
   return x > y ? x : y;
 #endif
 }
+DP_INLINE V p_min(V x, V y) {
+#if defined(DP_AVX512)
+  return (V)_mm512_min_ps((__m512)x, (__m512)y);
+#elif defined(DP_AVX2)
+  return (V)_mm256_min_ps((__m256)x, (__m256)y);
+#else
+  return x < y ? x : y;
+#endif
+}
 template <class T> DP_INLINE T p_load(const void* p) {
   T v;
   memcpy(&v, p, sizeof v);
@@ -101,10 +110,29 @@ DP_INLINE vf operator*(vf x, vf y) { DP_EACH x.a[i] = x.a[i] * y.a[i]; return x;
 DP_INLINE vf operator/(vf x, vf y) { DP_EACH x.a[i] = x.a[i] / y.a[i]; return x; }
 DP_INLINE vf fma(vf x, vf y, vf z) { DP_EACH z.a[i] = p_fma(x.a[i], y.a[i], z.a[i]); return z; }
 DP_INLINE vf vmax(vf x, vf y) { DP_EACH x.a[i] = p_max(x.a[i], y.a[i]); return x; }
-DP_INLINE vf vmin(vf x, vf y) { return zero() - vmax(zero() - x, zero() - y); }
+DP_INLINE vf vmin(vf x, vf y) { DP_EACH x.a[i] = p_min(x.a[i], y.a[i]); return x; }
 DP_INLINE vf as_f(vu x) { vf r; DP_EACH r.a[i] = (V)x.a[i]; return r; }
 DP_INLINE vf lo_half(vu x) { vf r; DP_EACH r.a[i] = (V)(x.a[i] << 16); return r; }
 DP_INLINE vf hi_half(vu x) { vf r; DP_EACH r.a[i] = (V)(x.a[i] & p_set1u(0xffff0000u)); return r; }
+
+// 16 bits per lane <-> 32; spelled out where compilers split the vectors.
+DP_INLINE VI p_widen(const u16* p) {
+#if defined(DP_AVX512)
+  return (VI)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+#elif defined(DP_AVX2)
+  return (VI)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+#else
+  return __builtin_convertvector(p_load<VH>(p), VI);
+#endif
+}
+DP_INLINE void p_narrow(u16* p, VI u) {
+#if defined(DP_AVX512)
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16((__m512i)u));
+#else
+  const VH h = __builtin_convertvector(u, VH);
+  memcpy(p, &h, sizeof h);
+#endif
+}
 
 // bfloat16 <-> float32, round to nearest even.
 DP_INLINE float bf_to_f(u16 b) { u32 u = (u32)b << 16; float f; memcpy(&f, &u, 4); return f; }
@@ -114,15 +142,13 @@ DP_INLINE u16 f_to_bf(float f) {
 }
 DP_INLINE vf ld_bf(const u16* p) {
   vf r;
-  DP_EACH r.a[i] = (V)(__builtin_convertvector(p_load<VH>(p + i * PL), VI) << 16);
+  DP_EACH r.a[i] = (V)(p_widen(p + i * PL) << 16);
   return r;
 }
 DP_INLINE void st_bf(u16* p, vf x) {
   DP_EACH {
     VI u = (VI)x.a[i];
-    u = (u + p_set1u(0x7fffu) + ((u >> 16) & p_set1u(1u))) >> 16;
-    VH h = __builtin_convertvector(u, VH);
-    memcpy(p + i * PL, &h, sizeof h);
+    p_narrow(p + i * PL, (u + p_set1u(0x7fffu) + ((u >> 16) & p_set1u(1u))) >> 16);
   }
 }
 // The first n (< 16) lanes from memory, the rest zero.
@@ -199,4 +225,5 @@ struct B16 {
 #endif
 };
 
-DP_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+// Towards the second-level cache: the first is too small for what comes next.
+DP_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }

@@ -35,13 +35,7 @@ def read(config: Mapping[str, Any]) -> DrafterSpec:
             f"allowed are {', '.join(ALGORITHMS)}"
         )
     fields.touch(*_NO_EFFECT)
-    inner = fields.opt_object("transformer_layer_config")
-    if inner is None:
-        raise SpecError(
-            "transformer_layer_config is missing: a speculators config describes its layers there"
-        )
-    decoder = Fields(Section("transformer_layer_config", inner))
-    decoder.touch("architectures")
+    decoder = _decoder(fields)
     architectures = fields.texts("architectures")
     sizes, found = layout.decoder_sizes(decoder), layout.extras(fields)
     found["projector"] = found["projector"] or ("dspark" if algorithm == "dspark" else None)
@@ -67,6 +61,17 @@ def read(config: Mapping[str, Any]) -> DrafterSpec:
         unknown_keys=(*fields.unknown(), *decoder.unknown()),
         warnings=(*fields.warnings, *decoder.warnings),
     )
+
+
+def _decoder(fields: Fields) -> Fields:
+    inner = fields.opt_object("transformer_layer_config")
+    if inner is None:
+        raise SpecError(
+            "transformer_layer_config is missing: a speculators config describes its layers there"
+        )
+    decoder = Fields(Section("transformer_layer_config", inner))
+    decoder.touch("architectures")  # the target's, copied along
+    return decoder
 
 
 def _flag(fields: Fields, key: str, default: bool) -> bool:

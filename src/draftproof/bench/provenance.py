@@ -1,7 +1,8 @@
-"""Where a result comes from: command, versions, machine, state of the sources. Needs no torch."""
+"""Where a result comes from: command, versions, machine and how busy it was, sources. Needs no torch."""
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
@@ -15,27 +16,57 @@ from draftproof import __version__
 from draftproof.runtime import usable_cores
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
+_THREAD_SETTINGS = ("OMP_", "GOMP_", "KMP_", "MKL_NUM", "DRAFTPROOF_")
 
 
-def provenance() -> dict[str, Any]:
-    """Plain data for a result file."""
+def provenance(seed: int | None = None) -> dict[str, Any]:
+    """Plain data for a result file. ``seed``: the one that chose prompts or tokens, if any did."""
     return {
         "command": shlex.join(["draftproof", *sys.argv[1:]]),
+        "argv": list(sys.argv),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"draftproof": __version__, "python": platform.python_version()} | _libraries(),
-        "machine": {"system": platform.platform(), "cpu": cpu_name(), "usable_cores": usable_cores()},
+        "versions": versions(),
+        "machine": machine(),
         "git": git_state(Path(__file__).parent),
+        "seed": seed,
     }
 
 
-def _libraries() -> dict[str, str]:
-    found = {}
+def versions() -> dict[str, str]:
+    found = {"draftproof": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def machine() -> dict[str, Any]:
+    """The processor, what of it may be used, and the load at this moment (a busy one measures nothing)."""
+    return {
+        "system": platform.platform(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable_cores(),
+        "threads": _threads(),
+        "settings": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_THREAD_SETTINGS)},
+        "load_average": load_average(),
+    }
+
+
+def load_average() -> list[float] | None:
+    """Running processes over 1, 5 and 15 minutes; None where the system does not tell."""
+    try:
+        return [round(value, 2) for value in os.getloadavg()]
+    except (AttributeError, OSError):
+        return None
+
+
+def _threads() -> int | None:
+    """torch's own count if it is loaded; this module does not load it."""
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch is not None else None
 
 
 def cpu_name() -> str:

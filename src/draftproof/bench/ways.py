@@ -1,0 +1,96 @@
+"""The ways of decoding that are compared (target alone, chain, trees) on one set of weights; timed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TypeVar
+
+from draftproof.engine.engine import Engine
+from draftproof.engine.types import Method, RequestOutput, RoundStats, SamplingParams, TokenLogprob
+from draftproof.targets.open import OpenedTarget
+
+PLAIN = "plain"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """One finished request. ``total_s`` is wall clock from the request to its last event."""
+
+    prompt_tokens: int
+    token_ids: tuple[int, ...]
+    prefill_s: float
+    total_s: float
+    rounds: tuple[RoundStats, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+    @property
+    def decode_s(self) -> float:
+        """All time after the prompt was read, the first draft included."""
+        return max(self.total_s - self.prefill_s, 1e-9)
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens a second without the prompt and without the first token, which the prefill yields."""
+        return max(len(self.token_ids) - 1, 0) / self.decode_s
+
+    @property
+    def total_rate(self) -> float:
+        """Tokens a second, reading the prompt included."""
+        return len(self.token_ids) / max(self.total_s, 1e-9)
+
+
+Runner = Callable[[Sequence[int]], TimedRun]
+
+
+def ways_of(engine: Engine, tree_budgets: Sequence[int | None] = (None,)) -> dict[str, Engine]:
+    """The engine's target alone, with its drafter's chain, and a tree per budget (None: the engine's own).
+
+    All of them share the loaded weights: nothing but the way of decoding differs, and memory is taken once.
+    Trees are left out where drafter or target cannot have them; one budget makes ``tree``, more ``tree-N``.
+    """
+    ways = {PLAIN: sibling(engine, "none")}
+    if engine.drafter is None:
+        return ways
+    ways["chain"] = sibling(engine, "chain")
+    if engine.drafter.name == "ngram" or not engine.target.capabilities.trees:
+        return ways
+    for budget in tree_budgets:
+        name = "tree" if len(tree_budgets) == 1 else f"tree-{budget}"
+        ways[name] = sibling(engine, "tree", budget)
+    return ways
+
+
+def sibling(engine: Engine, method: Method, tree_budget: int | None = None) -> Engine:
+    """Another engine on the same target and drafter, with a K/V pool of its own. Run one at a time."""
+    facts = engine.describe()
+    options = replace(engine.options, method=method, tree_budget=tree_budget or engine.options.tree_budget)
+    drafter = None if method == "none" else engine.drafter
+    names = {"target": facts["target"], "drafter": facts["drafter"] if drafter else "none"}
+    made = Engine.__new__(Engine)
+    made._set_up(OpenedTarget(engine.target, engine.tokenizer, []), drafter, options, names)
+    return made
+
+
+def timed_run(engine: Engine, ids: Sequence[int], params: SamplingParams) -> TimedRun:
+    """Run one request alone to its end."""
+    output = RequestOutput("", list(ids))
+    began = perf_counter()
+    for event in engine.stream(list(ids), params):
+        output.apply(event)
+    total = perf_counter() - began
+    if output.finish_reason == "error":
+        raise RuntimeError(output.finish_detail or "the engine gave no reason")
+    logprobs = None if output.logprobs is None else tuple(output.logprobs)
+    return TimedRun(
+        len(ids), tuple(output.token_ids), output.prefill_s, total, tuple(output.rounds), logprobs
+    )
+
+
+def rotated(ways: Mapping[str, T], turn: int) -> Iterator[tuple[str, T]]:
+    """All ways, another one first each turn: none is favoured, and a noisy minute hits all alike."""
+    items = list(ways.items())
+    first = turn % len(items)
+    yield from [*items[first:], *items[:first]]
