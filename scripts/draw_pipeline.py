@@ -54,10 +54,7 @@ def text(
 def arrow(points: list[tuple[int, int]], *, dashed: bool = False) -> str:
     path = " ".join(f"{x},{y}" for x, y in points)
     dash = " stroke-dasharray='5 4'" if dashed else ""
-    return (
-        f"<polyline points='{path}' fill='none' stroke='{INK}' stroke-width='1.6'{dash}"
-        " marker-end='url(#head)'/>"
-    )
+    return f"<polyline points='{path}' fill='none' stroke='{INK}' stroke-width='1.6'{dash} marker-end='url(#head)'/>"
 
 
 def token(x: int, y: int, word: str, fill: str, *, struck: bool = False) -> str:
@@ -109,9 +106,7 @@ def example() -> str:
         parts.append(token(120 + 60 * i, 286, word, fill, struck=i >= 2))
     for i, (word, fill) in enumerate([("the", DRAFTER), ("sky", DRAFTER), ("is", TARGET)]):
         parts.append(token(120 + 60 * i, 326, word, fill))
-    parts.append(
-        text(318, 344, "2 accepted + 1 bonus = 3 tokens from one target pass", anchor="start", fill=MUTED)
-    )
+    parts.append(text(318, 344, "2 accepted + 1 bonus = 3 tokens from one target pass", anchor="start", fill=MUTED))
     parts.append(
         text(
             30,

@@ -121,9 +121,7 @@ def test_bootstrap_by_rounds_agrees_with_the_normal_approximation():
     accepted = np.random.default_rng(0).geometric(0.3, size=2000).clip(max=16) - 1
     low, high = AcceptanceCounts.from_rounds([(15, int(a)) for a in accepted]).tau_ci95()
     spread = 1.96 * accepted.std() / math.sqrt(len(accepted))
-    assert (low, high) == pytest.approx(
-        (1 + accepted.mean() - spread, 1 + accepted.mean() + spread), abs=0.02
-    )
+    assert (low, high) == pytest.approx((1 + accepted.mean() - spread, 1 + accepted.mean() + spread), abs=0.02)
 
 
 def clustered(generator, clusters, rounds):

@@ -116,9 +116,7 @@ def test_bfloat16_passes_of_other_shapes_stay_within_the_bound(family):
         for length in range(1, len(ids) + 1):
             alone = model(input_ids=torch.tensor([ids[:length]]), use_cache=False).logits[0, -1].float()
             best = alone.topk(2).indices
-            moved = (alone[best[0]] - alone[best[1]]) - (
-                whole[length - 1][best[0]] - whole[length - 1][best[1]]
-            )
+            moved = (alone[best[0]] - alone[best[1]]) - (whole[length - 1][best[0]] - whole[length - 1][best[1]])
             assert abs(float(moved)) <= rounding_bound(alone, torch.bfloat16, 4)
 
 

@@ -82,9 +82,7 @@ def test_a_wrong_token_fails_and_is_explained(monkeypatch):
     assert not result["passed"] and result["ways"]["chain"]["passed"]
     assert (difference["prompt"], difference["position"], difference["verdict"]) == ("one", 5, "error")
     shown = render(result)
-    assert (
-        shown is not None and "**failed**" in shown and "DDTree, prompt one, token 6: not rounding" in shown
-    )
+    assert shown is not None and "**failed**" in shown and "DDTree, prompt one, token 6: not rounding" in shown
 
 
 def test_a_single_bit_fails_where_bits_are_promised(monkeypatch):

@@ -95,9 +95,7 @@ def test_medians_over_repeats_then_prompts_and_paired_ratios():
     def repeats(*seconds):
         return [made(11, 0.0, s) for s in seconds]
 
-    told = summarise(
-        {"plain": [repeats(1, 2, 9), repeats(4, 4, 4)], "chain": [repeats(1, 1, 1), repeats(1, 1, 9)]}
-    )
+    told = summarise({"plain": [repeats(1, 2, 9), repeats(4, 4, 4)], "chain": [repeats(1, 1, 1), repeats(1, 1, 9)]})
     plain, chain = told["ways"]["plain"], told["ways"]["chain"]
     assert plain["decode_tokens_per_s"] == {"median": 3.75, "p10": 2.5, "p90": 5.0}
     assert chain["speedup"] == {"median": 3.0, "p10": 2.0, "p90": 4.0}

@@ -14,9 +14,7 @@ USER = {"role": "user", "content": "Why?"}
 
 def written(tmp_path, *rows):
     path = tmp_path / "asked.jsonl"
-    path.write_text(
-        "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8"
-    )
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
     return path
 
 
@@ -43,9 +41,7 @@ def test_every_known_field(tmp_path, row):
 
 
 def test_names_blank_lines_and_line_separators_inside_texts(tmp_path):
-    path = written(
-        tmp_path, "", '{"task_id": "T/1", "prompt": "a\u2028b"}', "  ", {"question_id": 7, "turns": ["b"]}
-    )
+    path = written(tmp_path, "", '{"task_id": "T/1", "prompt": "a\u2028b"}', "  ", {"question_id": 7, "turns": ["b"]})
     found = load_workload(path)
     assert [p.name for p in found.prompts] == ["T/1", "7"] and found.name == "asked"
     assert found.prompts[0].messages[0]["content"] == "a\u2028b"
@@ -128,9 +124,7 @@ class Templated:
 
 def test_prompts_go_through_the_chat_template_if_there_is_one(tmp_path):
     [single, talk] = load_workload(
-        written(
-            tmp_path, {"prompt": "abc"}, {"messages": [USER, {"role": "assistant", "content": "x"}, USER]}
-        )
+        written(tmp_path, {"prompt": "abc"}, {"messages": [USER, {"role": "assistant", "content": "x"}, USER]})
     ).prompts
     engine = Templated()
     assert encode(engine, single) == [3] and encode(engine, talk) == [4, 1, 4]

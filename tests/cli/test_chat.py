@@ -27,9 +27,7 @@ def test_history_grows_by_pairs(shell, typed):
 
 
 def test_commands(shell, typed):
-    typed(
-        "/stats\none\n/stats\n/undo\n/undo\ntwo\n/reset\nthree\n/help\n/nope\n/etc/hosts is what?\n/quit\nx\n"
-    )
+    typed("/stats\none\n/stats\n/undo\n/undo\ntwo\n/reset\nthree\n/help\n/nope\n/etc/hosts is what?\n/quit\nx\n")
     assert shell("chat", "-m", "fake", "-d", "random") == 0
     assert "(no answer yet)" in shell.err and "tok/s" in shell.err
     assert "(took back: one)" in shell.err and "(nothing to take back)" in shell.err

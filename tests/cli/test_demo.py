@@ -73,9 +73,7 @@ def test_without_invariant_mode_only_what_rounding_cannot_explain_fails(shell, j
 
 def test_options_reach_the_engine(shell):
     assert shell("demo", "-d", "random:2", "--num-speculative-tokens", "3", "--tree-budget", "9") == 0
-    assert shell.arguments == [
-        {"target": "bundled:smollm2", "drafter": "random:2", "num_speculative_tokens": 3}
-    ]
+    assert shell.arguments == [{"target": "bundled:smollm2", "drafter": "random:2", "num_speculative_tokens": 3}]
     assert shell.tree_budget == 9
 
 
@@ -92,6 +90,7 @@ def test_an_ngram_drafter_has_no_tree(shell):
     [
         ("--method plain", "not a way of the demo"),
         ("--method chain --tree-budget 4", "--tree-budget has no effect"),
+        ("--tree-budget 0", "--tree-budget 0 is out of range"),
         ("--prompts /no/such/file", "No such file"),
         ("--max-tokens 0", "max_tokens=0"),
     ],

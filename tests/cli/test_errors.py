@@ -63,9 +63,7 @@ def test_unknown_command(shell):
     assert "generte" in shell.err
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(CheckpointError("file cut short"), 2), (UnavailableError("no hub"), 3)]
-)
+@pytest.mark.parametrize(("error", "code"), [(CheckpointError("file cut short"), 2), (UnavailableError("no hub"), 3)])
 def test_errors_bring_their_exit_code(shell, monkeypatch, error, code):
     def fail(**arguments):
         raise error

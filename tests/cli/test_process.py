@@ -50,6 +50,4 @@ def test_a_process_prints_its_json_last():
 
 
 def run(command, **environment):
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=60
-    )
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=60)

@@ -173,9 +173,7 @@ def test_tiny_rounds_equal_zlab(tiny: dict[str, Any], tiny_record: dict[str, Any
     assert_same(outputs, tiny_record)
 
 
-def test_stop_token_cuts_the_same_round(
-    zlab_python: str, tiny: dict[str, Any], tiny_record: dict[str, Any]
-) -> None:
+def test_stop_token_cuts_the_same_round(zlab_python: str, tiny: dict[str, Any], tiny_record: dict[str, Any]) -> None:
     """A stop token ends the text at its place in the round, among accepted drafts too, and is counted."""
     stop = tiny_record["prompts"][0]["token_ids"][MAX_NEW_TOKENS // 2]
     more = ("--threads", 1, "--stop-token-ids", stop)

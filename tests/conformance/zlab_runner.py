@@ -95,9 +95,7 @@ def record_drafts(drafter: Any) -> list[list[int]]:
     return drafts
 
 
-def run_prompt(
-    target: Any, drafter: Any, ids: list[int], max_new_tokens: int, stops: list[int]
-) -> dict[str, object]:
+def run_prompt(target: Any, drafter: Any, ids: list[int], max_new_tokens: int, stops: list[int]) -> dict[str, object]:
     """One prompt through the loop at temperature 0."""
     drafts = record_drafts(drafter)
     try:

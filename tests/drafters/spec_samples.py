@@ -41,9 +41,7 @@ SMALL_SPECULATORS: dict[str, Any] = {
     "speculators_model_type": "dflash",
     "speculators_version": "0.9.0",
     "transformer_layer_config": {
-        k: v
-        for k, v in SMALL.items()
-        if k not in ("architectures", "block_size", "num_target_layers", "dflash_config")
+        k: v for k, v in SMALL.items() if k not in ("architectures", "block_size", "num_target_layers", "dflash_config")
     },
     "draft_vocab_size": 100,
     "block_size": 8,

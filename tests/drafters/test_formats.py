@@ -105,9 +105,7 @@ def test_mimo() -> None:
 
 def test_muse_style_scales() -> None:
     spec = read_spec(
-        changed(
-            QWEN3_4B, dflash_config__final_logit_softcapping=20.0, dflash_config__output_multiplier=0.19612
-        )
+        changed(QWEN3_4B, dflash_config__final_logit_softcapping=20.0, dflash_config__output_multiplier=0.19612)
     )
     assert (spec.final_logit_softcapping, spec.output_multiplier) == (20.0, 0.19612)
 
@@ -219,18 +217,14 @@ def test_everything_at_top_level() -> None:
         ({"eos_token_id": [3, 99]}, "eos_token_ids", (3, 99), "EOS"),
     ],
 )
-def test_assumptions_are_reported(
-    changes: dict[str, Any], attribute: str, value: object, warning: str
-) -> None:
+def test_assumptions_are_reported(changes: dict[str, Any], attribute: str, value: object, warning: str) -> None:
     config = changed(SMALL, **changes)
     assert getattr(read_spec(config), attribute) == value
     assert warned(config, warning)
 
 
 def test_unknown_keys_are_reported_by_their_place() -> None:
-    config = changed(
-        SMALL, future_thing=1, dflash_config__other=2, rope_parameters={"rope_theta": 1e4, "x": 1}
-    )
+    config = changed(SMALL, future_thing=1, dflash_config__other=2, rope_parameters={"rope_theta": 1e4, "x": 1})
     assert set(read_spec(config).unknown_keys) == {"future_thing", "dflash_config.other", "rope_parameters.x"}
     config = changed(SMALL_SPECULATORS, top=1, transformer_layer_config__inner=2)
     assert read_spec(config).unknown_keys == ("top", "transformer_layer_config.inner")

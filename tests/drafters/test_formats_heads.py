@@ -31,9 +31,7 @@ from .spec_samples import ABSENT, SMALL, SMALL_SPECULATORS, changed
         (changed(SMALL_SPECULATORS, projector_type="domino"), "domino", False),
     ],
 )
-def test_sequential_heads_are_recognised(
-    config: dict[str, Any], projector: str | None, from_anchor: bool
-) -> None:
+def test_sequential_heads_are_recognised(config: dict[str, Any], projector: str | None, from_anchor: bool) -> None:
     spec = read_spec(config)
     assert (spec.projector, spec.sample_from_anchor) == (projector, from_anchor)
     assert bool(spec.unsupported()) == (projector is not None)

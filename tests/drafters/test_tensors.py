@@ -283,7 +283,5 @@ def test_damaged_file(tmp_path: Path, content: bytes, message: str) -> None:
 
 def test_empty_tensors_and_metadata_are_fine(tmp_path: Path) -> None:
     path = tmp_path / SINGLE
-    path.write_bytes(
-        raw({"__metadata__": {"x": "y"}, "a": entry(shape=[0, 3], offsets=[0, 0]), "b": entry()}, 8)
-    )
+    path.write_bytes(raw({"__metadata__": {"x": "y"}, "a": entry(shape=[0, 3], offsets=[0, 0]), "b": entry()}, 8))
     assert [t.shape for t in read_file(path).values()] == [(0, 3), (2,)]

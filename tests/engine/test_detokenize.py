@@ -124,9 +124,7 @@ def expected(tokenizer, ids, stops):
 def id_lists(kind, max_size=40):
     tokenizer = KINDS[kind]()
     anything = st.one_of(st.integers(0, size(tokenizer) - 1), st.integers(259, size(tokenizer) - 1))
-    texts = st.sampled_from(
-        ["😀", "é", "日", " ", "a", "漢字", "  ", "\n", "e\u0301", " The end", "👩‍👩‍👧‍👦"]
-    ).map(
+    texts = st.sampled_from(["😀", "é", "日", " ", "a", "漢字", "  ", "\n", "e\u0301", " The end", "👩‍👩‍👧‍👦"]).map(
         lambda text: (
             tokenizer.encode(text).ids
             if isinstance(tokenizer, Tokenizer)
@@ -140,9 +138,7 @@ def id_lists(kind, max_size=40):
 
 cuts = st.lists(st.integers(0, 1000), max_size=8)
 stop_lists = st.lists(
-    st.sampled_from(
-        ["a", "The", "end.", "aa", " a", "😀", "日本", "é", "  ", "\n\n", "e\u0301", "<stop", "ab"]
-    ),
+    st.sampled_from(["a", "The", "end.", "aa", " a", "😀", "日本", "é", "  ", "\n\n", "e\u0301", "<stop", "ab"]),
     max_size=3,
 )
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.tiny import VOCAB, drafter_spec, tiny_drafter, tiny_model
 
 from draftproof import Engine, SamplingParams
 from draftproof.drafters.base import Draft
 from draftproof.drafters.dflash import DFlashDrafter, DFlashWeights, rope_frequencies
 from draftproof.drafters.loading import random_weights
 from draftproof.drafters.spec import DrafterSpec
+from support.tiny import VOCAB, drafter_spec, tiny_drafter, tiny_model
 
 PROMPT = [(7 * i + 3) % VOCAB for i in range(21)]
 
@@ -30,13 +30,9 @@ def rope(x: torch.Tensor, positions: torch.Tensor, spec: DrafterSpec) -> torch.T
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
-def naive_draft(
-    model: Any, spec: DrafterSpec, weights: DFlashWeights, ids: list[int], count: int
-) -> torch.Tensor:
+def naive_draft(model: Any, spec: DrafterSpec, weights: DFlashWeights, ids: list[int], count: int) -> torch.Tensor:
     """Logits [count, V] for the tokens after ``ids`` (whose last is the anchor), everything computed afresh."""
-    hidden_states = model(
-        input_ids=torch.tensor([ids]), output_hidden_states=True, use_cache=False
-    ).hidden_states
+    hidden_states = model(input_ids=torch.tensor([ids]), output_hidden_states=True, use_cache=False).hidden_states
     taps = torch.cat([hidden_states[j][0, :-1] for j in spec.tap_layers], dim=-1)
     context = norm(F.linear(taps, weights.fc), weights.hidden_norm, spec.rms_norm_eps)
     anchor = len(ids) - 1
@@ -49,12 +45,8 @@ def naive_draft(
     for layer, kind in zip(weights.layers, spec.layers, strict=True):
         h = norm(x, layer.input_norm, spec.rms_norm_eps)
         both = torch.cat([context, h])
-        q = rope(
-            norm(F.linear(h, layer.q).unflatten(-1, (4, 8)), layer.q_norm, spec.rms_norm_eps), q_pos, spec
-        )
-        k = rope(
-            norm(F.linear(both, layer.k).unflatten(-1, (2, 8)), layer.k_norm, spec.rms_norm_eps), k_pos, spec
-        )
+        q = rope(norm(F.linear(h, layer.q).unflatten(-1, (4, 8)), layer.q_norm, spec.rms_norm_eps), q_pos, spec)
+        k = rope(norm(F.linear(both, layer.k).unflatten(-1, (2, 8)), layer.k_norm, spec.rms_norm_eps), k_pos, spec)
         v = F.linear(both, layer.v).unflatten(-1, (2, 8))
         distance = q_pos[:, None] - k_pos[None]
         visible = torch.ones_like(distance, dtype=torch.bool)
@@ -84,9 +76,7 @@ class Recorder:
     def propose(self, pool: Any, requests: Any) -> list[Draft]:
         drafts = self._drafter.propose(pool, requests)
         self.calls += [
-            (list(r.token_ids), d.logits)
-            for r, d in zip(requests, drafts, strict=True)
-            if d.logits is not None
+            (list(r.token_ids), d.logits) for r, d in zip(requests, drafts, strict=True) if d.logits is not None
         ]
         return drafts
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+
+from draftproof import Engine, SamplingParams
+from draftproof.errors import CapabilityError
 from support.tiny import (
     FAMILIES,
     MAX_POSITION,
@@ -18,9 +21,6 @@ from support.tiny import (
     tiny_drafter,
     tiny_model,
 )
-
-from draftproof import Engine, SamplingParams
-from draftproof.errors import CapabilityError
 
 METHODS = ("chain", "tree")
 
@@ -93,9 +93,7 @@ def test_every_block_size(family: str, method: str, block: int) -> None:
     if not allowed(family, method):
         pytest.skip("trees are refused for this family")
     answers = {prompt_of(n): truth(family, n) for n in (3, 40)}
-    oracle = run(
-        family, lambda t: NoisyOracle(answers, VOCAB, count=block - 1, seed=block), [3, 40], method=method
-    )
+    oracle = run(family, lambda t: NoisyOracle(answers, VOCAB, count=block - 1, seed=block), [3, 40], method=method)
     dflash = run(family, lambda t: tiny_drafter(t, "sf", block=block), [3, 40], method=method)
     for outputs in (oracle, dflash):
         assert [o.token_ids for o in outputs] == [truth(family, 3), truth(family, 40)]

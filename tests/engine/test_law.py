@@ -174,11 +174,7 @@ def walk_ignoring_the_parent(tree, pick):
     node, path, tokens = -1, [], []
     while True:
         token = pick(node + 1, tokens)
-        same = [
-            i
-            for i, t in enumerate(tree.tokens)
-            if t == token and tree.depths[i] == len(tokens) + 1 and i > node
-        ]
+        same = [i for i, t in enumerate(tree.tokens) if t == token and tree.depths[i] == len(tokens) + 1 and i > node]
         if not same:
             return Walk(path, tokens, token)
         node = same[0]
@@ -210,9 +206,7 @@ WRONG = {
         "plain",
     ),
     "one number decides acceptance and replacement": (
-        by_rejection(
-            "probabilistic", wrong_reject(right_accept, lambda p, q, u, fresh: p.residual(q).sample(u))
-        ),
+        by_rejection("probabilistic", wrong_reject(right_accept, lambda p, q, u, fresh: p.residual(q).sample(u))),
         "plain",
     ),
     "top-p applied to q only": (sampled_from_a_narrower_q, "top_p"),

@@ -14,9 +14,7 @@ FIRST_OF_SEED_0 = [0.7054856102290846, 0.13870941014555427]
 
 
 def numbers(seeds, positions, purposes=(Purpose.TARGET,)):
-    return np.array(
-        [rng.uniform(p, q) for rng in map(RequestRng, seeds) for p in positions for q in purposes]
-    )
+    return np.array([rng.uniform(p, q) for rng in map(RequestRng, seeds) for p in positions for q in purposes])
 
 
 AXES = {

@@ -81,9 +81,7 @@ def test_top_p_keeps_the_token_that_crosses_the_bound_and_always_one():
     assert len(distribution(row, SamplingParams(temperature=1.0, top_p=1e-9))) == 1
 
 
-@pytest.mark.parametrize(
-    "extra", [{}, {"top_k": 3}, {"top_p": 0.9999999}, {"min_p": 1e-9}, {"top_k": 2, "top_p": 0.9}]
-)
+@pytest.mark.parametrize("extra", [{}, {"top_k": 3}, {"top_p": 0.9999999}, {"min_p": 1e-9}, {"top_k": 2, "top_p": 0.9}])
 def test_forbidden_tokens_never_come_out(extra):
     row = torch.tensor([-math.inf, 1.0, -math.inf, 0.5])
     dist = distribution(row, SamplingParams(temperature=1.0, **extra))

@@ -16,9 +16,7 @@ from draftproof.engine.tree import Tree, ancestors, build_tree, chain
 def blocks(draw, grid=None):
     grid = st.floats(-4, 4, width=32) if grid is None else grid
     rows, vocab = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    return torch.tensor(
-        draw(st.lists(st.lists(grid, min_size=vocab, max_size=vocab), min_size=rows, max_size=rows))
-    )
+    return torch.tensor(draw(st.lists(st.lists(grid, min_size=vocab, max_size=vocab), min_size=rows, max_size=rows)))
 
 
 coarse = st.integers(-1, 1).map(float)

@@ -74,9 +74,7 @@ def test_rejection_asks_only_for_rows_it_reaches_and_decides_as_defined(drafted,
         q_token = 1 / V if sampled else 1.0
         assert rng.uniform(10 + i, Purpose.ACCEPT) * q_token < p(i, drafted[:i]).prob_of(drafted[i])
     if n < len(drafted) and not sampled:
-        assert result.bonus != drafted[n], (
-            "the replacement of a rejected deterministic draft is another token"
-        )
+        assert result.bonus != drafted[n], "the replacement of a rejected deterministic draft is another token"
 
 
 @given(st.lists(st.integers(0, V - 1), max_size=4), seeds)
@@ -89,9 +87,7 @@ def test_identical_drafter_and_target_accept_everything(drafted, seed):
 
 def test_greedy_targets_make_rejection_exact_matching():
     target = [3, 1, 4]
-    result = reject(
-        [3, 1, 2], None, lambda row, path: Distribution.point([*target, 0][row]), RequestRng(1), 0
-    )
+    result = reject([3, 1, 2], None, lambda row, path: Distribution.point([*target, 0][row]), RequestRng(1), 0)
     assert result == Walk([0, 1], [3, 1], 4)
 
 

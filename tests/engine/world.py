@@ -21,9 +21,7 @@ PARAMS = {
     "top_k": SamplingParams(temperature=1.2, top_k=3),
     "top_p": SamplingParams(temperature=1.0, top_p=0.8),
     "min_p": SamplingParams(temperature=1.0, min_p=0.1),
-    "penalties": SamplingParams(
-        temperature=0.9, repetition_penalty=1.4, presence_penalty=0.7, frequency_penalty=0.9
-    ),
+    "penalties": SamplingParams(temperature=0.9, repetition_penalty=1.4, presence_penalty=0.7, frequency_penalty=0.9),
     "everything": SamplingParams(
         temperature=0.8,
         top_k=4,
@@ -76,9 +74,7 @@ class World:
         for answer in itertools.product(range(VOCAB), repeat=LENGTH):
             for i, token in enumerate(answer):
                 before = (*PROMPT, *answer[:i])
-                logits = naive_logits(
-                    self.table[before[-2], before[-1]], self.params, PROMPT, answer[:i], STOP_IDS
-                )
+                logits = naive_logits(self.table[before[-2], before[-1]], self.params, PROMPT, answer[:i], STOP_IDS)
                 result[answer] *= naive_probs(logits, self.params)[token]
         return result.ravel()
 

@@ -21,9 +21,7 @@ def naive_keys(plan, r, window, bidirectional):
         keys += [(int(plan.extra_slots[e]), count + e - lo) for e in range(lo, hi)]
     p = int(plan.positions[r])
     return [
-        (slot, k)
-        for slot, k in keys
-        if window is None or (p - k < window and (not bidirectional or k - p < window))
+        (slot, k) for slot, k in keys if window is None or (p - k < window and (not bidirectional or k - p < window))
     ]
 
 
@@ -53,14 +51,14 @@ def chain_plan(rows, start=0, slots=None):
     total = start + rows
     slots = torch.arange(total, dtype=torch.int32) if slots is None else slots[:total]
     pos = torch.arange(start, total, dtype=torch.int32)
-    return RowPlan(pos, slots[start:].contiguous(), torch.zeros(rows, dtype=torch.int32), slots[None].contiguous(), pos + 1)
+    return RowPlan(
+        pos, slots[start:].contiguous(), torch.zeros(rows, dtype=torch.int32), slots[None].contiguous(), pos + 1
+    )
 
 
 def pools(layers, num_slots, kv_heads, dim, dtype):
     """Pools full of NaN: reading a slot that was never written shows."""
-    return [
-        tuple(torch.full((num_slots, kv_heads, dim), math.nan, dtype=dtype) for _ in "kv") for _ in range(layers)
-    ]
+    return [tuple(torch.full((num_slots, kv_heads, dim), math.nan, dtype=dtype) for _ in "kv") for _ in range(layers)]
 
 
 def from_hf(model, dtype, *, bidirectional=False):
@@ -119,10 +117,10 @@ def tiny(kind, **changes):
     """A seeded tiny model with norms and biases that are not trivial."""
     import transformers
 
-    sizes = dict(
-        hidden_size=48, intermediate_size=88, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
-        vocab_size=101, max_position_embeddings=512, head_dim=8,
-    )  # fmt: skip
+    sizes = {
+        "hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+        "vocab_size": 101, "max_position_embeddings": 512, "head_dim": 8,
+    }  # fmt: skip
     sizes.update(changes)
     if kind == "Qwen2":
         sizes.pop("head_dim")

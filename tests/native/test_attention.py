@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
-from native.reference import chain_plan, ints, naive_attention
 
 from draftproof.native import RowPlan, attention
+from native.reference import chain_plan, ints, naive_attention
 
 VARIANTS = [
     {},
@@ -135,7 +135,12 @@ def test_bad_inputs():
     fails("k_pool: expected dtype", k=pool.bfloat16())
     fails("v_pool: expected shape", v=torch.randn(9, 1, 8))
     fails("num_heads: expected a multiple", q=torch.randn(4, 3, 8), k=torch.randn(10, 2, 8), v=torch.randn(10, 2, 8))
-    fails("head_dim: expected a multiple of 8", q=torch.randn(4, 2, 4), k=pool[..., :4].contiguous(), v=pool[..., :4].contiguous())
+    fails(
+        "head_dim: expected a multiple of 8",
+        q=torch.randn(4, 2, 4),
+        k=pool[..., :4].contiguous(),
+        v=pool[..., :4].contiguous(),
+    )
     fails("window: expected None or at least 1", window=0)
     fails("softcap: expected", softcap=-1.0)
     fails("sinks: expected shape", sinks=torch.zeros(3))
@@ -148,4 +153,7 @@ def test_bad_inputs():
     fails("extra_ptr, extra_slots: expected both", {"extra_ptr": ints([0] * 5)})
     fails(r"extra_ptr\[4\]", {"extra_ptr": ints([0, 0, 0, 0, 2]), "extra_slots": ints([1])})
     fails(r"extra_slots\[0\]: expected 0..9, got 10", {"extra_ptr": ints([0, 0, 0, 0, 1]), "extra_slots": ints([10])})
-    fails("visible_block: expected None", {"extra_ptr": ints([0] * 5), "extra_slots": ints([]), "visible_block": ints([1] * 4)})
+    fails(
+        "visible_block: expected None",
+        {"extra_ptr": ints([0] * 5), "extra_slots": ints([]), "visible_block": ints([1] * 4)},
+    )

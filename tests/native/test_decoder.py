@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
-from native.reference import chain_plan, from_hf, ints, naive_attention, pools, tiny
 
 from draftproof.native import LayerWeights, NativeDecoder, RowPlan
+from native.reference import chain_plan, from_hf, ints, naive_attention, pools, tiny
 
 CASES = [
     ("Llama", {}),
@@ -17,7 +17,14 @@ CASES = [
     ("Qwen3", {"hidden_size": 40, "head_dim": 24, "num_attention_heads": 3, "num_key_value_heads": 3}),
     (
         "Llama",
-        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4}},
+        {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "rope_theta": 1e4,
+            }
+        },
     ),
 ]
 
@@ -137,7 +144,11 @@ def test_tree_equals_chains_bit_for_bit(dtype):
 
 
 def test_append_context_matches_plain_formula():
-    for kind, dtype, tolerance in (("Qwen3", torch.float32, 1e-5), ("Qwen2", torch.float32, 1e-5), ("Qwen3", torch.bfloat16, 3e-2)):
+    for kind, dtype, tolerance in (
+        ("Qwen3", torch.float32, 1e-5),
+        ("Qwen2", torch.float32, 1e-5),
+        ("Qwen3", torch.bfloat16, 3e-2),
+    ):
         model = tiny(kind)
         decoder = from_hf(model, dtype)
         dim = decoder.head_dim
@@ -180,7 +191,9 @@ def test_bidirectional_block_sees_context_and_itself():
     where = torch.arange(20, dtype=torch.int32)
     decoder.append_context(torch.randn(20, 48), where, where, kv)
     block = ints(list(range(20, 26)))
-    plan = RowPlan(block, block, ints([0] * 6), torch.arange(26, dtype=torch.int32)[None], block + 1, visible_block=ints([26] * 6))
+    plan = RowPlan(
+        block, block, ints([0] * 6), torch.arange(26, dtype=torch.int32)[None], block + 1, visible_block=ints([26] * 6)
+    )
     x = torch.randn(6, 48)
     got, _ = decoder.forward(x, plan, kv)
     layer = model.model.layers[0]
@@ -196,7 +209,15 @@ def test_bidirectional_block_sees_context_and_itself():
 
 def test_partial_rotation_leaves_the_rest():
     torch.manual_seed(0)
-    kwargs = dict(hidden_size=16, num_heads=2, num_kv_heads=2, head_dim=8, rms_eps=1e-6, rope_scaling=1.0, attn_scale=1.0)
+    kwargs = {
+        "hidden_size": 16,
+        "num_heads": 2,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "rms_eps": 1e-6,
+        "rope_scaling": 1.0,
+        "attn_scale": 1.0,
+    }
     square = torch.eye(16)
     layer = LayerWeights(torch.ones(16), square, square, square, square, torch.ones(16), square, square, square)
     decoder = NativeDecoder([layer], inv_freq=torch.ones(2), final_norm=None, dtype=torch.float32, **kwargs)
@@ -223,16 +244,38 @@ def test_bad_inputs():
     fails(r"kv\[1\].v: expected shape", kv=[kv[0], (kv[0][0], torch.zeros(9, 2, 8)), kv[2]])
     fails(r"kv\[0\].k: expected dtype", kv=pools(3, 10, 2, 8, torch.bfloat16))
     fails(r"slots\[2\]: expected -1 or 0..9, got 10", plan=dataclasses.replace(plan, slots=ints([0, 1, 10, 3])))
-    fails("table: expected slots", kv=pools(3, 3, 2, 8, torch.float32), plan=dataclasses.replace(plan, slots=ints([0, 1, 2, -1])))
+    fails(
+        "table: expected slots",
+        kv=pools(3, 3, 2, 8, torch.float32),
+        plan=dataclasses.replace(plan, slots=ints([0, 1, 2, -1])),
+    )
     with pytest.raises(ValueError, match=r"slots\[0\]"):
         decoder.append_context(x, plan.positions, ints([-2, 0, 1, 2]), kv)
     with pytest.raises(ValueError, match="slots: expected shape"):
         decoder.append_context(x, plan.positions, ints([0, 1]), kv)
     assert decoder.forward(torch.empty(0, 48), chain_plan(0), kv)[0].shape == (0, 48)
-    good = {f.name: torch.ones(16, 16) for f in dataclasses.fields(LayerWeights) if f.name in ("q", "k", "v", "o", "gate", "up", "down")}
+    good = {
+        f.name: torch.ones(16, 16)
+        for f in dataclasses.fields(LayerWeights)
+        if f.name in ("q", "k", "v", "o", "gate", "up", "down")
+    }
     norms = {"input_norm": torch.ones(16), "post_norm": torch.ones(16)}
-    sizes = dict(hidden_size=16, num_heads=2, num_kv_heads=2, head_dim=8, rms_eps=1e-6, rope_scaling=1.0, attn_scale=1.0, final_norm=None)
+    sizes = {
+        "hidden_size": 16,
+        "num_heads": 2,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "rms_eps": 1e-6,
+        "rope_scaling": 1.0,
+        "attn_scale": 1.0,
+        "final_norm": None,
+    }
     with pytest.raises(ValueError, match=r"layers\[0\].o: expected shape \[16, 16\], got \[16, 8\]"):
-        NativeDecoder([LayerWeights(**{**good, **norms, "o": torch.ones(16, 8)})], inv_freq=torch.ones(4), dtype=torch.float32, **sizes)
+        NativeDecoder(
+            [LayerWeights(**{**good, **norms, "o": torch.ones(16, 8)})],
+            inv_freq=torch.ones(4),
+            dtype=torch.float32,
+            **sizes,
+        )
     with pytest.raises(ValueError, match="inv_freq: expected at most"):
         NativeDecoder([LayerWeights(**good, **norms)], inv_freq=torch.ones(5), dtype=torch.float32, **sizes)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from transformers import (
+    AutoModelForCausalLM,
     Gemma2Config,
     Gemma3TextConfig,
     GptOssConfig,
@@ -15,7 +16,6 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
 )
-from transformers import AutoModelForCausalLM
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 
 from draftproof.drafters.base import Draft
@@ -56,7 +56,9 @@ def config_for(family: str) -> Any:
         "qwen3": lambda: Qwen3Config(**_COMMON),
         "qwen3_moe": lambda: Qwen3MoeConfig(**_COMMON, **_MOE),
         "gemma2": lambda: Gemma2Config(**_COMMON, layer_types=_MIXED, sliding_window=WINDOW, query_pre_attn_scalar=8),
-        "gemma3": lambda: Gemma3TextConfig(**_COMMON, layer_types=_MIXED, sliding_window=WINDOW, query_pre_attn_scalar=8),
+        "gemma3": lambda: Gemma3TextConfig(
+            **_COMMON, layer_types=_MIXED, sliding_window=WINDOW, query_pre_attn_scalar=8
+        ),
         "gpt_oss": lambda: GptOssConfig(
             **_COMMON, layer_types=_MIXED, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2
         ),
@@ -97,7 +99,9 @@ def naive_greedy(model: Any, prompt: list[int], count: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-def drafter_spec(target: Target, kinds: str = "sf", *, window: int = 6, block: int = 8, causal: str = "rule") -> DrafterSpec:
+def drafter_spec(
+    target: Target, kinds: str = "sf", *, window: int = 6, block: int = 8, causal: str = "rule"
+) -> DrafterSpec:
     """``kinds``: one letter a layer, s(liding) or f(ull). ``causal``: rule (iff sliding), all or none."""
     info = target.info
 
@@ -162,5 +166,7 @@ class NoisyOracle:
         logits = torch.randn(request.count, self.vocab, generator=random)
         for row, token in enumerate(ahead):
             luck = float(torch.rand((), generator=random))
-            logits[row, token] = 12.0 if luck < 0.6 else float(logits[row].topk(2).values[1]) + 1e-3 if luck < 0.85 else -5.0
+            logits[row, token] = (
+                12.0 if luck < 0.6 else float(logits[row].topk(2).values[1]) + 1e-3 if luck < 0.85 else -5.0
+            )
         return Draft(logits=logits)

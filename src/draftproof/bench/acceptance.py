@@ -76,8 +76,7 @@ class AcceptanceCounts:
     ) -> AcceptanceCounts:
         """``rounds``: statistics or (drafted depth, accepted) pairs. ``groups``: one label per round."""
         triples = [
-            (r.depth, r.accepted, r.drafted) if isinstance(r, RoundStats) else (r[0], r[1], r[0])
-            for r in rounds
+            (r.depth, r.accepted, r.drafted) if isinstance(r, RoundStats) else (r[0], r[1], r[0]) for r in rounds
         ]
         labels = None if groups is None else tuple(groups)
         if labels is not None and len(labels) != len(triples):
@@ -181,9 +180,7 @@ class AcceptanceCounts:
             sizes = np.ones_like(sums)
         else:
             index = _codes([g for g, d in zip(self.groups, drafted, strict=True) if d])
-            table = np.stack([np.bincount(index, weights=accepted), np.bincount(index)], axis=1).astype(
-                np.int64
-            )
+            table = np.stack([np.bincount(index, weights=accepted), np.bincount(index)], axis=1).astype(np.int64)
             table, multiplicity = np.unique(table, axis=0, return_counts=True)
             sums, sizes = table[:, 0], table[:, 1]
         clusters = int(multiplicity.sum())

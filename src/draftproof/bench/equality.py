@@ -112,9 +112,7 @@ def explain_difference(
     return judge(row, position, want, have, rounding_bound(row, dtype, depth), dtype)
 
 
-def judge(
-    row: Tensor, position: int, expected: int, got: int, bound: float, dtype: torch.dtype
-) -> Divergence:
+def judge(row: Tensor, position: int, expected: int, got: int, bound: float, dtype: torch.dtype) -> Divergence:
     """The verdict on two different tokens, given the logits [V] they were chosen from."""
     high, low = float(row[expected]), float(row[got])
     gap = float(row.max()) - min(high, low)  # both must be near the best, not only near each other

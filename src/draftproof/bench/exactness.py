@@ -130,8 +130,7 @@ def _document(
     facts = drafting.describe()
     exact = bool(facts["invariant"])
     told = {
-        way: c.to_dict(exact=exact)
-        | {"accepted": accepted[way], "tree_budget": ways[way].describe()["tree_budget"]}
+        way: c.to_dict(exact=exact) | {"accepted": accepted[way], "tree_budget": ways[way].describe()["tree_budget"]}
         for way, c in found.items()
     }
     # transformers computes in another order than the engine does: bits are not promised there.

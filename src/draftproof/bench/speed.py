@@ -54,9 +54,7 @@ def run_speed(
         "settings": {"max_tokens": max_tokens, "repeats": repeats, "temperature": 0, "streams": 1},
         "workloads": tables,
         "passes": {"context": CONTEXT, "costs": costs},
-        "bandwidth": bandwidth_use(
-            ways[PLAIN], bandwidth, [r for runs in measured.values() for r in runs[PLAIN]]
-        ),
+        "bandwidth": bandwidth_use(ways[PLAIN], bandwidth, [r for runs in measured.values() for r in runs[PLAIN]]),
         "peers": {name: found | _ratios(found, tables) for name, found in others.items()},
         "load_average": {"before": load_before, "after": load_average()},
     }
@@ -140,9 +138,7 @@ def round_parts(runs: Sequence[TimedRun]) -> dict[str, float]:
     draft, verify = sum(r.draft_s for r in rounds), sum(r.verify_s for r in rounds)
     wall = sum(run.decode_s for run in runs)
     host = max(wall - draft - verify, 0.0)
-    per_round = {
-        name: 1000 * s / len(rounds) for name, s in (("draft", draft), ("verify", verify), ("host", host))
-    }
+    per_round = {name: 1000 * s / len(rounds) for name, s in (("draft", draft), ("verify", verify), ("host", host))}
     return per_round | {"host_share": host / wall}
 
 

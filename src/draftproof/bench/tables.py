@@ -33,9 +33,7 @@ def exactness(document: Mapping[str, Any]) -> str:
     rows = []
     for way, told in document["ways"].items():
         bits = f"{told['compared_logprobs'] - told['logprobs_differ']} of {told['compared_logprobs']}"
-        rows.append(
-            [f"{label(way)} = target alone", _of(told), f"{told['agreed_tokens']}", bits, _verdict(told)]
-        )
+        rows.append([f"{label(way)} = target alone", _of(told), f"{told['agreed_tokens']}", bits, _verdict(told)])
     against = document.get("transformers")
     if against:
         rows.append(

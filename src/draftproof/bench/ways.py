@@ -84,9 +84,7 @@ def timed_run(engine: Engine, ids: Sequence[int], params: SamplingParams) -> Tim
     if output.finish_reason == "error":
         raise RuntimeError(output.finish_detail or "the engine gave no reason")
     logprobs = None if output.logprobs is None else tuple(output.logprobs)
-    return TimedRun(
-        len(ids), tuple(output.token_ids), output.prefill_s, total, tuple(output.rounds), logprobs
-    )
+    return TimedRun(len(ids), tuple(output.token_ids), output.prefill_s, total, tuple(output.rounds), logprobs)
 
 
 def rotated(ways: Mapping[str, T], turn: int) -> Iterator[tuple[str, T]]:

@@ -123,9 +123,7 @@ def _parse(text: str, where: str) -> Iterator[WorkloadPrompt]:
         except json.JSONDecodeError as error:
             raise UsageError(f"{where}:{number}: not JSON: {error.msg}") from None
         if not isinstance(row, dict):
-            raise UsageError(
-                f"{where}:{number}: every line must be a JSON object, this is a {type(row).__name__}"
-            )
+            raise UsageError(f"{where}:{number}: every line must be a JSON object, this is a {type(row).__name__}")
         try:
             yield WorkloadPrompt(_name(row, number), tuple(_messages(row)))
         except ValueError as error:

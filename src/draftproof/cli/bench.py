@@ -27,18 +27,14 @@ TREE_BUDGETS = (8, 16, 32)
 REFERENCE_PROMPTS = 10
 
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Most prompts taken of each file.")]
-Seed = Annotated[
-    int | None, typer.Option("--seed", help="Chooses which prompts, where there are more. [default: 0]")
-]
+Seed = Annotated[int | None, typer.Option("--seed", help="Chooses which prompts, where there are more. [default: 0]")]
 Speculative = Annotated[
     int | None, typer.Option("--num-speculative-tokens", metavar="N", help="Drafted tokens per round.")
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
 PROMPTS_HELP = "JSON Lines with prompt, question, turns, messages or text; demo: the built-in ones."
 
-app = typer.Typer(
-    no_args_is_help=True, help="Measure: equal to the target alone? how fast? Results are saved."
-)
+app = typer.Typer(no_args_is_help=True, help="Measure: equal to the target alone? how fast? Results are saved.")
 
 
 @app.command(cls=SectionedCommand)
@@ -48,15 +44,11 @@ def exactness(
     load: LoadFlags,
     common: CommonFlags,
     num_speculative_tokens: Speculative = None,
-    tree_budget: Annotated[
-        int | None, typer.Option("--tree-budget", metavar="N", help="Nodes of the tree.")
-    ] = None,
+    tree_budget: Annotated[int | None, typer.Option("--tree-budget", metavar="N", help="Nodes of the tree.")] = None,
     prompts: Annotated[str, typer.Option("--prompts", metavar="FILE", help=PROMPTS_HELP)] = "demo",
     limit: Limit = EXACTNESS_PROMPTS,
     seed: Seed = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", help="Per prompt.")
-    ] = EXACTNESS_TOKENS,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Per prompt.")] = EXACTNESS_TOKENS,
     reference: Annotated[
         int | None,
         typer.Option(
@@ -75,9 +67,7 @@ def exactness(
     if load.drafter is None:
         raise UsageError("bench exactness compares drafting with the target alone: give a --drafter")
     if reference is not None and load.dtype != "float32":
-        raise UsageError(
-            "--reference has no effect without --dtype float32: in 16 bits two engines round differently"
-        )
+        raise UsageError("--reference has no effect without --dtype float32: in 16 bits two engines round differently")
     workload = _workload(prompts, limit, seed)
     arguments: dict[str, Any] = {"num_speculative_tokens": num_speculative_tokens}
     arguments |= {"method": "tree", "tree_budget": tree_budget} if tree_budget is not None else {}
@@ -86,9 +76,7 @@ def exactness(
         engine, workload, load, max_tokens, REFERENCE_PROMPTS if reference is None else reference, common
     )
     document["workload"] = workload.describe()
-    _finish(
-        document, out / f"exactness-{engine.describe()['dtype']}.json", workload.seed, common, json_output
-    )
+    _finish(document, out / f"exactness-{engine.describe()['dtype']}.json", workload.seed, common, json_output)
     if not document["passed"]:
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -103,9 +91,7 @@ def _exactness(
 
     witness = None
     if load.dtype == "float32" and reference > 0:
-        witness = TransformersReference.load(
-            engine.describe()["target"], engine.options, engine.eos_token_ids
-        )
+        witness = TransformersReference.load(engine.describe()["target"], engine.options, engine.eos_token_ids)
     return run_exactness(
         ways_of(engine),
         [(p.name, encode(engine, p)) for p in workload.prompts],
@@ -125,9 +111,7 @@ def speed(
     num_speculative_tokens: Speculative = None,
     tree_budget: Annotated[
         list[int] | None,
-        typer.Option(
-            "--tree-budget", metavar="N", help="Nodes of the tree. Repeatable. [default: 8, 16, 32]"
-        ),
+        typer.Option("--tree-budget", metavar="N", help="Nodes of the tree. Repeatable. [default: 8, 16, 32]"),
     ] = None,
     prompts: Annotated[
         list[str] | None,
@@ -137,14 +121,10 @@ def speed(
     seed: Seed = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Per prompt.")] = SPEED_TOKENS,
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Runs of each prompt.")] = 3,
-    peers: Annotated[
-        bool, typer.Option("--peers/--no-peers", help="Also measure transformers and llama.cpp.")
-    ] = True,
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Also measure transformers and llama.cpp.")] = True,
     gguf: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--gguf", metavar="FILE", help="Model for llama.cpp. Repeatable. Default: a GGUF target's own."
-        ),
+        typer.Option("--gguf", metavar="FILE", help="Model for llama.cpp. Repeatable. Default: a GGUF target's own."),
     ] = None,
     out: Out = Path("results"),
     json_output: JsonFlag = False,
@@ -196,9 +176,7 @@ def _peers(
     facts = engine.describe()
     shared = {"new_tokens": max_tokens, "threads": facts["threads"], "runs": repeats}
     found: dict[str, Peer] = {
-        "transformers": partial(
-            measure_transformers, facts["target"], prompts, dtype=facts["dtype"], **shared
-        )
+        "transformers": partial(measure_transformers, facts["target"], prompts, dtype=facts["dtype"], **shared)
     }
     source = resolve_model(facts["target"], engine.options.revision)
     own = [Path(source.location) / str(source.gguf_file)] if source.kind == "gguf" else []
@@ -222,9 +200,7 @@ def _open(model: str, load: LoadFlags, common: CommonFlags, tuning: dict[str, An
     return cast("Engine", open_engine(arguments, quiet=common.quiet, debug=common.debug))
 
 
-def _finish(
-    document: dict[str, Any], path: Path, seed: int | None, common: CommonFlags, as_json: bool
-) -> None:
+def _finish(document: dict[str, Any], path: Path, seed: int | None, common: CommonFlags, as_json: bool) -> None:
     from draftproof.bench.provenance import provenance
     from draftproof.bench.results import to_text, write_result
     from draftproof.bench.tables import render

@@ -32,9 +32,7 @@ def chat(
     sampling: SamplingFlags,
     common: CommonFlags,
     system: Annotated[str | None, typer.Option("--system", help="System message.", metavar="TEXT")] = None,
-    tint: Annotated[
-        bool, typer.Option("--tint", help="Colour drafted tokens; the target's own stay plain.")
-    ] = False,
+    tint: Annotated[bool, typer.Option("--tint", help="Colour drafted tokens; the target's own stay plain.")] = False,
 ) -> None:
     """Talk to a model; /help lists what can be typed."""
     params = sampling_params(sampling)

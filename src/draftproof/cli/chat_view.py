@@ -72,9 +72,7 @@ class AnswerWriter:
                 write_text(text)
             return
         for piece, drafted in self._origins.pieces(event):
-            self._console.print(
-                Text(printable(piece), style=_DRAFTED if drafted else ""), end="", soft_wrap=True
-            )
+            self._console.print(Text(printable(piece), style=_DRAFTED if drafted else ""), end="", soft_wrap=True)
 
     def stopped(self) -> None:
         """Marks an answer that Ctrl-C cut off."""

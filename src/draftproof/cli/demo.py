@@ -28,9 +28,7 @@ DRAFTING = ("chain", "tree")
 def demo(
     load: LoadFlags,
     common: CommonFlags,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help=TARGET_HELP, metavar="TARGET")
-    ] = "bundled:smollm2",
+    model: Annotated[str, typer.Option("--model", "-m", help=TARGET_HELP, metavar="TARGET")] = "bundled:smollm2",
     method: Annotated[
         list[str] | None,
         typer.Option("--method", metavar="LIST", help="Ways beside the target alone: chain,tree."),
@@ -55,6 +53,8 @@ def demo(
     check_loading(model, load)
     if tree_budget is not None and "tree" not in asked:
         raise UsageError("--tree-budget has no effect without --method tree")
+    if tree_budget is not None and tree_budget < 1:
+        raise UsageError(f"--tree-budget {tree_budget} is out of range: it must be at least 1")
     params = SamplingParams(max_tokens=max_tokens)
     texts = demo_prompts(prompts)
     arguments = {"target": model, "drafter": "random"} | given(load)

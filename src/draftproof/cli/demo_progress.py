@@ -51,7 +51,5 @@ class DemoProgress:
         self._speeds[way.name] = run.decoded / run.decode_s
         if len(self._speeds) == self._ways:
             speeds = ", ".join(f"{name} {speed:.1f}" for name, speed in sorted(self._speeds.items()))
-            note(
-                f"{self._done // self._ways}/{self._prompts} {prompt.name}: {speeds} tok/s", quiet=self._quiet
-            )
+            note(f"{self._done // self._ways}/{self._prompts} {prompt.name}: {speeds} tok/s", quiet=self._quiet)
             self._speeds.clear()

@@ -101,7 +101,8 @@ def drafter_remark(drafter: object) -> str | None:
 
 def _header(card: Card) -> Iterator[RenderableType]:
     facts = card.facts
-    size = f" · {card.prompts} prompts, up to {card.max_tokens} tokens each, greedy\n"
+    plural = "" if card.prompts == 1 else "s"
+    size = f" · {card.prompts} prompt{plural}, up to {card.max_tokens} tokens each, greedy\n"
     yield Text.assemble(("draftproof demo", "bold"), size)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)

@@ -20,9 +20,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 MethodName = Literal["none", "chain", "tree"]
 DraftSampling = Literal["probabilistic", "greedy"]
 
-_DEFAULTS = {
-    f.name: f.default for owner in (EngineOptions, SamplingParams) for f in dataclasses.fields(owner)
-}
+_DEFAULTS = {f.name: f.default for owner in (EngineOptions, SamplingParams) for f in dataclasses.fields(owner)}
 
 
 def _option(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
@@ -110,9 +108,7 @@ class SamplingFlags:
     min_tokens: Annotated[int | None, _sample("--min-tokens", help="No end of text before this many.")] = None
     temperature: Annotated[float | None, _sample("--temperature", help="0 is greedy.")] = None
     top_k: Annotated[int | None, _sample("--top-k", help="Keep the k likeliest tokens; 0 or -1: all.")] = None
-    top_p: Annotated[float | None, _sample("--top-p", help="Keep the likeliest tokens up to this mass.")] = (
-        None
-    )
+    top_p: Annotated[float | None, _sample("--top-p", help="Keep the likeliest tokens up to this mass.")] = None
     min_p: Annotated[
         float | None, _sample("--min-p", help="Keep tokens at least this likely relative to the best.")
     ] = None
@@ -130,9 +126,9 @@ class SamplingFlags:
         str | None, _sample("--logit-bias", help="""JSON: '{"token id": bias}'.""", metavar="JSON")
     ] = None
     seed: Annotated[int | None, _sample("--seed", help="Seed of this request's random numbers.")] = None
-    stop: Annotated[
-        list[str] | None, _sample("--stop", help="Stop before this text. Repeatable.", metavar="TEXT")
-    ] = None
+    stop: Annotated[list[str] | None, _sample("--stop", help="Stop before this text. Repeatable.", metavar="TEXT")] = (
+        None
+    )
     stop_token_ids: Annotated[
         list[str] | None,
         _sample("--stop-token-ids", help="Stop at these ids: 1,2 or repeated.", metavar="IDS"),
@@ -146,6 +142,4 @@ class SamplingFlags:
 @dataclass(frozen=True)
 class CommonFlags:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False
-    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks, and the libraries' own messages.")] = (
-        False
-    )
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks, and the libraries' own messages.")] = False

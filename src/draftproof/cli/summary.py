@@ -48,9 +48,7 @@ class Run:
         return sum(r.produced for r in self.output.rounds)
 
 
-def run_request(
-    engine: TextEngine, prompt: Prompt, params: SamplingParams, run: Run
-) -> Generator[Event, None, None]:
+def run_request(engine: TextEngine, prompt: Prompt, params: SamplingParams, run: Run) -> Generator[Event, None, None]:
     """Runs a request and books its events into ``run`` before passing them on; closing this aborts it."""
     start = time.perf_counter()
     events = engine.stream(prompt, params)
@@ -105,9 +103,7 @@ def acceptance(runs: list[Run]) -> dict[str, Any] | None:
     from draftproof.bench.acceptance import AcceptanceCounts  # here: --help needs no statistics
 
     rounds = [(r, index) for index, run in enumerate(runs) for r in run.output.rounds]
-    groups = (
-        [index for _, index in rounds] if len(runs) > 1 else None
-    )  # one answer's rounds resemble each other
+    groups = [index for _, index in rounds] if len(runs) > 1 else None  # one answer's rounds resemble each other
     counts = AcceptanceCounts.from_rounds([r for r, _ in rounds], groups)
     if counts.rounds == 0:
         return None

@@ -47,10 +47,17 @@ class Drafter(Protocol):
     in the engine's pool, under the sequence's own block table. ``num_draft_tokens``: most it can propose.
     """
 
-    name: str
-    tap_layers: Sequence[int]
-    kv_shapes: Sequence[KVShape]
-    num_draft_tokens: int
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tap_layers(self) -> Sequence[int]: ...
+
+    @property
+    def kv_shapes(self) -> Sequence[KVShape]: ...
+
+    @property
+    def num_draft_tokens(self) -> int: ...
 
     def observe(self, pool: KVPool, committed: Sequence[CommittedRows], taps: Tensor | None) -> None:
         """Take over committed rows. ``taps`` [R, taps × H] are those of the whole pass."""

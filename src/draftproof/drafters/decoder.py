@@ -98,9 +98,7 @@ class TorchDecoder:
         if layer.q_norm is not None:
             query = rms_norm(query, layer.q_norm, self.eps)
         query = rotate(query, plan.positions, self.inv_freq, self.rope_scaling)
-        out = view.attend(
-            query, *pools, scale=self.scale, window=layer.window, bidirectional=layer.bidirectional
-        )
+        out = view.attend(query, *pools, scale=self.scale, window=layer.window, bidirectional=layer.bidirectional)
         return F.linear(out.flatten(1), layer.o, layer.o_bias)
 
     def _mlp(self, layer: LayerWeights, x: Tensor) -> Tensor:

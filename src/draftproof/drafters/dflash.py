@@ -47,7 +47,12 @@ class DFlashDrafter:
     """Runs a :class:`DrafterSpec` with its weights beside a target."""
 
     def __init__(
-        self, spec: DrafterSpec, weights: DFlashWeights, target: Target, *, num_draft_tokens: int | None = None
+        self,
+        spec: DrafterSpec,
+        weights: DFlashWeights,
+        target: Target,
+        *,
+        num_draft_tokens: int | None = None,
     ) -> None:
         missing = spec.unsupported()
         if missing:
@@ -91,7 +96,9 @@ class DFlashDrafter:
 
     @torch.inference_mode()
     def observe(self, pool: KVPool, committed: Sequence[CommittedRows], taps: Tensor | None) -> None:
-        rows, seqs, positions = [], [], []
+        rows: list[int] = []
+        seqs: list[int] = []
+        positions: list[int] = []
         for part in committed:
             rows += list(part.rows)
             seqs += [part.seq] * len(part.rows)

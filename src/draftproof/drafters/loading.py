@@ -86,7 +86,7 @@ def read_weights(spec: DrafterSpec, info: WeightsInfo, folder: Path, target: Tar
     from safetensors import safe_open
 
     device, dtype = target.info.device, target.info.dtype
-    handles: dict[str, Any] = {}
+    handles: dict[Path, Any] = {}
 
     def get(name: str) -> Tensor:
         entry = info.tensors[name]
@@ -156,13 +156,21 @@ def _mask_embedding(info: WeightsInfo, folder: Path, get: Any) -> Tensor | None:
 
 def _check_map(ids: Tensor, vocab: int) -> None:
     if int(ids.min()) < 0 or int(ids.max()) >= vocab or len(ids.unique()) != len(ids):
-        raise MismatchError(f"d2t maps draft tokens to ids {int(ids.min())}..{int(ids.max())}, which do not fit a vocabulary of {vocab} one to one")
+        raise MismatchError(
+            f"d2t maps draft tokens to ids {int(ids.min())}..{int(ids.max())}, "
+            f"which do not fit a vocabulary of {vocab} one to one"
+        )
 
 
 def _check_finite(weights: DFlashWeights, folder: Path) -> None:
     """A NaN anywhere would make every draft the same token and never show as an error."""
     tensors = [("fc.weight", weights.fc), ("norm.weight", weights.norm)]
-    tensors += [(f"layers.{i} {n}", t) for i, l in enumerate(weights.layers) for n, t in vars(l).items() if isinstance(t, Tensor)]
+    tensors += [
+        (f"layers.{i} {n}", t)
+        for i, l in enumerate(weights.layers)
+        for n, t in vars(l).items()
+        if isinstance(t, Tensor)
+    ]
     for name, tensor in tensors:
         if not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{folder}: {name} holds NaN or infinite values; fetch or convert it again")
@@ -186,7 +194,7 @@ def random_drafter(target: Target, seed: int) -> tuple[DrafterSpec, DFlashWeight
         vocab_size=info.vocab_size,
         block_size=8,
         mask_token_id=min(6, info.vocab_size - 1),
-        tap_layers=(2, info.num_layers // 2, info.num_layers - 1),
+        tap_layers=tuple(sorted({1, info.num_layers // 2, info.num_layers - 1})),
         layers=layers,
         rope=RopeSpec(theta=10_000.0),
         num_target_layers=info.num_layers,
@@ -227,5 +235,8 @@ def random_weights(
         for layer in spec.layers
     ]
     return DFlashWeights(
-        fc=matrix(width, len(spec.tap_layers) * spec.target_width), hidden_norm=ones(width), norm=ones(width), layers=layers
+        fc=matrix(width, len(spec.tap_layers) * spec.target_width),
+        hidden_norm=ones(width),
+        norm=ones(width),
+        layers=layers,
     )

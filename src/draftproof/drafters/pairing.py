@@ -18,9 +18,7 @@ MAX_PADDING = 1024
 _TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config")
 
 
-def check_pair(
-    spec: DrafterSpec, target_config: Mapping[str, Any], weights: WeightsInfo | None = None
-) -> list[str]:
+def check_pair(spec: DrafterSpec, target_config: Mapping[str, Any], weights: WeightsInfo | None = None) -> list[str]:
     """Raise on what cannot work (width, vocabulary, layers); return what is doubtful, one line each.
 
     ``target_config`` is the target's raw ``config.json``, multimodal ones included. With ``weights`` a
@@ -59,9 +57,7 @@ def _size(text: Mapping[str, Any], key: str, notes: list[str]) -> int | None:
     return value
 
 
-def _check_width(
-    spec: DrafterSpec, text: Mapping[str, Any], weights: WeightsInfo | None, notes: list[str]
-) -> None:
+def _check_width(spec: DrafterSpec, text: Mapping[str, Any], weights: WeightsInfo | None, notes: list[str]) -> None:
     width = _size(text, "hidden_size", notes)
     if width is None:
         return
@@ -70,8 +66,7 @@ def _check_width(
     own = weights is not None and weights.has_own_embedding and weights.has_own_head
     if spec.hidden_size != width and not own:
         raise MismatchError(
-            f"the drafter is {spec.hidden_size} wide, the target {width}, and it has no embedding and head "
-            "of its own"
+            f"the drafter is {spec.hidden_size} wide, the target {width}, and it has no embedding and head of its own"
         )
 
 
@@ -88,8 +83,7 @@ def _check_vocabulary(spec: DrafterSpec, text: Mapping[str, Any], notes: list[st
         )
     if size != spec.vocab_size:
         notes.append(
-            f"vocab_size={spec.vocab_size} in the drafter, {size} in the target: "
-            "taken for padding of the table"
+            f"vocab_size={spec.vocab_size} in the drafter, {size} in the target: taken for padding of the table"
         )
 
 
@@ -98,18 +92,14 @@ def _check_depth(spec: DrafterSpec, text: Mapping[str, Any], notes: list[str]) -
     if depth is None:
         return
     if spec.num_target_layers is not None and spec.num_target_layers != depth:
-        raise MismatchError(
-            f"the drafter was made for {spec.num_target_layers} target layers, the target has {depth}"
-        )
+        raise MismatchError(f"the drafter was made for {spec.num_target_layers} target layers, the target has {depth}")
     last = max(spec.tap_layers)
     if last > depth:
         raise MismatchError(
             f"the drafter reads hidden state {last}, the target's go from 0 to {depth} ({depth} layers)"
         )
     if last == depth:
-        notes.append(
-            f"tap {last} is the target's last layer: some engines read it before, some after the final norm"
-        )
+        notes.append(f"tap {last} is the target's last layer: some engines read it before, some after the final norm")
     _check_convention(spec, depth, notes)
 
 
@@ -155,6 +145,5 @@ def _check_positions(spec: DrafterSpec, text: Mapping[str, Any], notes: list[str
     theta = nested if nested is not None else text.get("rope_theta")
     if type(theta) in (int, float) and theta != spec.rope.theta:
         notes.append(
-            f"RoPE base {spec.rope.theta:g} in the drafter, {show(theta)} in the target: "
-            "right only if trained so"
+            f"RoPE base {spec.rope.theta:g} in the drafter, {show(theta)} in the target: right only if trained so"
         )

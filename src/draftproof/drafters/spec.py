@@ -57,9 +57,7 @@ class RopeSpec:
         check_number("rope_theta", self.theta)
         check_number("partial_rotary_factor", self.partial_rotary_factor, upto=1.0)
         if self.rope_type not in ROPE_NEEDS:
-            raise SpecError(
-                f"rope_type={show(self.rope_type)} is unknown: allowed are {', '.join(ROPE_NEEDS)}"
-            )
+            raise SpecError(f"rope_type={show(self.rope_type)} is unknown: allowed are {', '.join(ROPE_NEEDS)}")
         for name in ROPE_NEEDS[self.rope_type]:
             if name not in self.scaling:
                 raise SpecError(f"rope_type={self.rope_type!r} needs {name}, which the config does not give")
@@ -180,11 +178,7 @@ class DrafterSpec:
         known = f" of {self.num_target_layers} target layers" if self.num_target_layers else ""
         reduced = f", drafts from {self.draft_vocab_size} of them" if self.draft_vocab_size else ""
         rope = "" if self.rope.rope_type == "default" else f", {self.rope.rope_type}"
-        partial = (
-            ""
-            if self.rope.partial_rotary_factor == 1
-            else f", {self.rope.partial_rotary_factor:g} of each head"
-        )
+        partial = "" if self.rope.partial_rotary_factor == 1 else f", {self.rope.partial_rotary_factor:g} of each head"
         return [
             f"{name} drafter, {self.source_format} format",
             f"{self.num_layers} layers: " + "; ".join(_runs(map(str, self.layers))),
@@ -235,23 +229,16 @@ def _check_sizes(spec: DrafterSpec) -> None:
             check_integer(name, value, *LIMITS[name])
     if spec.num_heads % spec.num_kv_heads:
         raise SpecError(
-            f"num_attention_heads={spec.num_heads} must be a multiple of "
-            f"num_key_value_heads={spec.num_kv_heads}"
+            f"num_attention_heads={spec.num_heads} must be a multiple of num_key_value_heads={spec.num_kv_heads}"
         )
     rotary = spec.head_dim * spec.rope.partial_rotary_factor
     if int(rotary) < 2 or int(rotary) % 2:
-        raise SpecError(
-            f"head_dim={spec.head_dim} gives {rotary:g} rotary dimensions: RoPE needs an even number"
-        )
+        raise SpecError(f"head_dim={spec.head_dim} gives {rotary:g} rotary dimensions: RoPE needs an even number")
     if spec.hidden_act not in ACTIVATIONS:
-        raise SpecError(
-            f"hidden_act={show(spec.hidden_act)} is not supported: allowed is {', '.join(ACTIVATIONS)}"
-        )
+        raise SpecError(f"hidden_act={show(spec.hidden_act)} is not supported: allowed is {', '.join(ACTIVATIONS)}")
     check_integer("mask_token_id", spec.mask_token_id, 0, spec.vocab_size - 1)
     if spec.draft_vocab_size is not None and spec.draft_vocab_size > spec.vocab_size:
-        raise SpecError(
-            f"draft_vocab_size={spec.draft_vocab_size} is larger than vocab_size={spec.vocab_size}"
-        )
+        raise SpecError(f"draft_vocab_size={spec.draft_vocab_size} is larger than vocab_size={spec.vocab_size}")
     for name in ("rms_norm_eps", "input_embedding_scale", "output_multiplier"):
         check_number(name, getattr(spec, name))
     for name in ("final_logit_softcapping", "attention_value_scale"):
@@ -268,9 +255,7 @@ def _check_layers(spec: DrafterSpec) -> None:
                 raise SpecError(f"layer {i} is full attention but has window={show(layer.window)}")
             continue
         if layer.window is None:
-            raise SpecError(
-                f"layer {i} is sliding_attention but sliding_window is missing: give the window in tokens"
-            )
+            raise SpecError(f"layer {i} is sliding_attention but sliding_window is missing: give the window in tokens")
         check_integer("sliding_window", layer.window, *LIMITS["sliding_window"])
         if layer.window < spec.block_size:  # no engine agrees with another on such a block
             raise SpecError(

@@ -194,9 +194,7 @@ def _check_dtypes(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
     for name, info in tensors.items():
         allowed = special.get(name, FLOATS)
         if info.dtype not in allowed:
-            raise CheckpointError(
-                f"{path}: {name} is stored as {info.dtype}: allowed are {', '.join(allowed)}"
-            )
+            raise CheckpointError(f"{path}: {name} is stored as {info.dtype}: allowed are {', '.join(allowed)}")
 
 
 def _mask_embedding(path: Path, tensors: Mapping[str, TensorInfo]) -> tuple[str | None, bool]:
@@ -215,9 +213,7 @@ def _warnings(
         found.append(f"weights are stored in different types: {counts}")
     biases = [n for n in unexpected if n.endswith("_proj.bias")]
     if biases:
-        found.append(
-            f"{_some(biases)} not used: attention_bias={spec.attention_bias}, mlp_bias={spec.mlp_bias}"
-        )
+        found.append(f"{_some(biases)} not used: attention_bias={spec.attention_bias}, mlp_bias={spec.mlp_bias}")
     maps = [n for n in unexpected if n == "d2t"]
     if maps:
         found.append("d2t is not used: draft_vocab_size says the vocabulary is not reduced")

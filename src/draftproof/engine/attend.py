@@ -6,6 +6,7 @@ only path on CUDA and MPS.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -75,7 +76,9 @@ class PlanView:
                 for i, row in enumerate(range(run.rows.start, run.rows.stop)):
                     seen = slots[mask[i]]
                     if seen.numel():
-                        out[row] = _softmax_attention(query[row : row + 1], keys[seen], values[seen], None, scale, softcap, sinks)[0]
+                        out[row] = _softmax_attention(
+                            query[row : row + 1], keys[seen], values[seen], None, scale, softcap, sinks
+                        )[0]
                 continue
             k, v = keys[slots], values[slots]
             out[run.rows] = _softmax_attention(query[run.rows], k, v, mask, scale, softcap, sinks)
@@ -122,7 +125,7 @@ def _extras(plan: RowPlan, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
     columns: dict[int, int] = {}
     positions: list[int] = []
     seen: list[tuple[int, int]] = []
-    for i, (begin, end) in enumerate(zip(pointers, pointers[1:], strict=False)):
+    for i, (begin, end) in enumerate(itertools.pairwise(pointers)):
         for depth, slot in enumerate(plan.extra_slots[begin:end].tolist()):
             if slot not in columns:
                 columns[slot] = len(columns)
@@ -133,8 +136,8 @@ def _extras(plan: RowPlan, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
     if seen:
         index = torch.tensor(seen, device=device)
         mask[index[:, 0], index[:, 1]] = True
-    as_long = {"dtype": torch.long, "device": device}
-    return torch.tensor(list(columns), **as_long), torch.tensor(positions, **as_long), mask
+    keys = torch.tensor(list(columns), dtype=torch.long, device=device)
+    return keys, torch.tensor(positions, dtype=torch.long, device=device), mask
 
 
 def _softmax_attention(

@@ -54,9 +54,7 @@ class IncrementalDetokenizer:
         self._stop = tuple(stop)
         self._skip = skip_special_tokens
         self._extra = (
-            {"clean_up_tokenization_spaces": False}
-            if hasattr(tokenizer, "clean_up_tokenization_spaces")
-            else {}
+            {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "clean_up_tokenization_spaces") else {}
         )
         self._to_token = getattr(tokenizer, "convert_ids_to_tokens", None) or tokenizer.id_to_token
         self._min_tokens = min_tokens

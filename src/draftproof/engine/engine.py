@@ -69,7 +69,7 @@ class Engine:
         self.options = options
         self.target, self.tokenizer, self._notes = opened.target, opened.tokenizer, opened.notes
         self.drafter = drafter
-        self.method = cast(Method, options.method if drafter else "none")
+        self.method: Method = options.method if drafter else "none"
         if drafter is not None and drafter.name == "ngram" and self.method == "tree":
             raise CapabilityError("drafter 'ngram' proposes one chain, so method='tree' has no effect; use 'chain'")
         self._names = names
@@ -81,9 +81,7 @@ class Engine:
         """Pool, loop and scheduler, sized by the options."""
         wanted = self.options.max_model_len or self.target.info.max_position
         if wanted > self.target.info.max_position:
-            raise UsageError(
-                f"max_model_len={wanted} exceeds the target's {self.target.info.max_position} positions"
-            )
+            raise UsageError(f"max_model_len={wanted} exceeds the target's {self.target.info.max_position} positions")
         ahead = 1 + max(self.options.tree_budget, self.drafter.num_draft_tokens if self.drafter else 0)
         drafter_shapes = self.drafter.kv_shapes if self.drafter else ()
         per_token = sum(s.bytes_per_token(self.target.info.dtype) for s in [*self.target.kv_shapes, *drafter_shapes])
@@ -96,7 +94,9 @@ class Engine:
                 f"({per_token} bytes a token): too small for one request"
             )
         if self.max_model_len < wanted:
-            self._notes.append(f"context limited to {self.max_model_len} tokens by kv_cache_gb={self.options.kv_cache_gb}")
+            self._notes.append(
+                f"context limited to {self.max_model_len} tokens by kv_cache_gb={self.options.kv_cache_gb}"
+            )
         most = -(-(self.max_model_len + ahead) // block) * self.options.max_num_seqs
         self.pool = KVPool(
             self.target.kv_shapes,
@@ -173,7 +173,9 @@ class Engine:
     # -- the ordinary way in ------------------------------------------------------------------------------
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """Run prompts (one or many; text or token ids) to their end, many at once. Outputs in prompt order."""
         many = _as_list(prompts)
@@ -184,7 +186,9 @@ class Engine:
         try:
             for prompt, parameters in zip(many, each, strict=True):
                 ids.append(self.add_request(prompt, parameters))
-            outputs = {r.request_id: RequestOutput(r.request_id, list(r.token_ids)) for r in self.scheduler.requests(ids)}
+            outputs = {
+                r.request_id: RequestOutput(r.request_id, list(r.token_ids)) for r in self.scheduler.requests(ids)
+            }
             while not self.scheduler.idle:
                 for event in self.step():
                     if event.request_id in outputs:
@@ -233,7 +237,10 @@ class Engine:
         wrong = next((i for i in ids if not 0 <= i < vocab), None)
         if wrong is not None:
             raise UsageError(f"token id {wrong} is outside the target's vocabulary of {vocab}")
-        for name, values in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_token_ids)):
+        for name, values in (
+            ("logit_bias", params.logit_bias or ()),
+            ("stop_token_ids", params.stop_token_ids),
+        ):
             wrong = next((i for i in values if not 0 <= i < vocab), None)
             if wrong is not None:
                 raise UsageError(f"{name}: token id {wrong} is outside the target's vocabulary of {vocab}")
@@ -242,7 +249,7 @@ class Engine:
 
     def describe(self) -> dict[str, Any]:
         """What is running and how, for a card or a log."""
-        info, capable = self.target.info, self.target.capabilities
+        info = self.target.info
         return self._names | {
             "family": info.family,
             "backend": self.target.backend,
@@ -251,8 +258,7 @@ class Engine:
             "dtype": str(info.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "native": self.target.backend == "native",
-            "invariant": self.options.invariant is not False and self.target.backend == "native"
-            or bool(self.options.invariant) and capable.row_invariant,
+            "invariant": self.target.invariant,
             "num_speculative_tokens": self.drafter.num_draft_tokens if self.drafter else 0,
             "tree_budget": self.options.tree_budget if self.method == "tree" else 0,
             "max_model_len": self.max_model_len,

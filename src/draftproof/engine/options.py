@@ -65,7 +65,14 @@ class EngineOptions:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r} is unknown: use {', '.join(allowed)}")
-        for name in ("num_speculative_tokens", "tree_budget", "max_model_len", "max_num_seqs", "block_size", "threads"):
+        for name in (
+            "num_speculative_tokens",
+            "tree_budget",
+            "max_model_len",
+            "max_num_seqs",
+            "block_size",
+            "threads",
+        ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise UsageError(f"{name}={value!r} is out of range: it must be a whole number of at least 1")

@@ -117,5 +117,6 @@ def build_block_plan(pool: KVPool, blocks: Sequence[tuple[int, int, int]]) -> Ro
 def _slots(pool: KVPool, seqs: Sequence[int], positions: Sequence[int]) -> Tensor:
     device = pool.table.device
     return pool.table[
-        torch.tensor(seqs, dtype=torch.long, device=device), torch.tensor(positions, dtype=torch.long, device=device)
+        torch.tensor(seqs, dtype=torch.long, device=device),
+        torch.tensor(positions, dtype=torch.long, device=device),
     ]

@@ -92,7 +92,7 @@ class RoundLoop:
             self._verify(r, p, logits[work.rows(i)]) for i, (r, p) in enumerate(zip(batch, proposals, strict=True))
         ]
         results = [self._commit(r, w, logits[work.rows(i)]) for i, (r, w) in enumerate(zip(batch, walks, strict=True))]
-        self._keep(work, batch, walks, taps)
+        draft_s += self._keep(work, batch, walks, taps)
         host_s = perf_counter() - began - draft_s - verify_s
         stats = [
             RoundStats(len(p.tree), p.tree.depth, w.accepted, len(c.token_ids), draft_s, verify_s, host_s)
@@ -141,9 +141,7 @@ class RoundLoop:
             return Proposal(chain(draft.tokens))
         if self.method == "tree":
             return Proposal(build_tree(draft.logits, self.tree_budget))
-        tokens, q = draft_tokens(
-            draft.logits, request.params, request.rng, len(request.token_ids), self.draft_method
-        )
+        tokens, q = draft_tokens(draft.logits, request.params, request.rng, len(request.token_ids), self.draft_method)
         return Proposal(chain(tokens), q)
 
     def _segment(self, request: Request, tree: Tree) -> Segment:
@@ -199,8 +197,9 @@ class RoundLoop:
         rest = request.detokenizer.flush() if request.detokenizer else ""
         return committed, [RequestFinished(request.request_id, kept.reason, rest, kept.detail)]
 
-    def _keep(self, work: Pass, batch: Sequence[Request], walks: Sequence[Walk], taps: Tensor | None) -> None:
-        """Make the accepted rows the sequence's next positions, in the pool and for the drafter."""
+    def _keep(self, work: Pass, batch: Sequence[Request], walks: Sequence[Walk], taps: Tensor | None) -> float:
+        """Make the accepted rows the sequence's next positions, in the pool and for the drafter. Returns the
+        seconds the drafter took to make context K/V: a part of the drafter's pass."""
         committed = []
         for i, (request, result) in enumerate(zip(batch, walks, strict=True)):
             rows = [0, *(node + 1 for node in result.path)]
@@ -209,8 +208,10 @@ class RoundLoop:
             self.target.commit(request.seq, len(work.segments[i]), len(rows))
             request.computed = start + len(rows)
             committed.append(CommittedRows(request.seq, [work.offsets[i] + row for row in rows], start))
+        began = perf_counter()
         if self.drafter is not None:
             self.drafter.observe(self.pool, committed, taps)
+        return perf_counter() - began
 
 
 def _events(committed: TokensCommitted, stats: RoundStats, finished: list[Event]) -> list[Event]:

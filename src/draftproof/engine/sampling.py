@@ -128,9 +128,7 @@ def _add_bias(row: Tensor, bias: dict[int, float]) -> None:
     if min(ids) < 0 or max(ids) >= row.shape[0]:
         bad = min(ids) if min(ids) < 0 else max(ids)
         raise UsageError(f"logit_bias names token {bad}: this vocabulary has ids 0 to {row.shape[0] - 1}")
-    row[torch.tensor(ids, device=row.device)] += torch.tensor(
-        list(bias.values()), dtype=row.dtype, device=row.device
-    )
+    row[torch.tensor(ids, device=row.device)] += torch.tensor(list(bias.values()), dtype=row.dtype, device=row.device)
 
 
 def _penalise(row: Tensor, params: SamplingParams, ids: Ints, counts: Floats) -> None:

@@ -45,10 +45,7 @@ class Tree:
 
     @cached_property
     def _child_of(self) -> dict[tuple[int, int], int]:
-        return {
-            (parent, token): i
-            for i, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=True))
-        }
+        return {(parent, token): i for i, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=True))}
 
     def child(self, node: int, token: int) -> int | None:
         """The child of ``node`` (−1: of the anchor) that carries ``token``."""
@@ -104,9 +101,7 @@ def _candidates(logits: Tensor, budget: int) -> tuple[list[list[int]], list[list
     width = min(budget, logits.shape[1])
     values, ids = logits.topk(min(width + 1, logits.shape[1]), dim=1)  # one more shows ties at the cut
     host_values, host_ids = values.cpu().numpy(), ids.cpu().numpy()
-    for row in (
-        np.flatnonzero(host_values[:, -1] == host_values[:, width - 1]) if width < ids.shape[1] else ()
-    ):
+    for row in np.flatnonzero(host_values[:, -1] == host_values[:, width - 1]) if width < ids.shape[1] else ():
         _settle_ties(logits[row], host_values[row], host_ids[row], width)
     host_values, host_ids = host_values[:, :width], host_ids[:, :width]
     order = np.lexsort((host_ids, -host_values), axis=1)  # topk leaves the order of equals open
@@ -117,9 +112,7 @@ def _candidates(logits: Tensor, budget: int) -> tuple[list[list[int]], list[list
     )
 
 
-def _settle_ties(
-    row: Tensor, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], width: int
-) -> None:
+def _settle_ties(row: Tensor, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], width: int) -> None:
     """Among tokens equal to the last one kept, keep the lowest ids, not ``topk``'s. Writes to ``ids``."""
     equal = np.flatnonzero(values[:width] == values[width - 1])
     ids[equal] = torch.nonzero(row == float(values[width - 1]))[: len(equal), 0].cpu().numpy()

@@ -47,12 +47,37 @@ class SamplingParams:
             (self.top_k >= -1, "top_k", self.top_k, "-1 or 0 (off) or a positive number"),
             (0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1"),
             (0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "between 0 and 1"),
-            (0.0 < self.repetition_penalty < float("inf"), "repetition_penalty", self.repetition_penalty, "above 0"),
-            (-2.0 <= self.presence_penalty <= 2.0, "presence_penalty", self.presence_penalty, "between -2 and 2"),
-            (-2.0 <= self.frequency_penalty <= 2.0, "frequency_penalty", self.frequency_penalty, "between -2 and 2"),
+            (
+                0.0 < self.repetition_penalty < float("inf"),
+                "repetition_penalty",
+                self.repetition_penalty,
+                "above 0",
+            ),
+            (
+                -2.0 <= self.presence_penalty <= 2.0,
+                "presence_penalty",
+                self.presence_penalty,
+                "between -2 and 2",
+            ),
+            (
+                -2.0 <= self.frequency_penalty <= 2.0,
+                "frequency_penalty",
+                self.frequency_penalty,
+                "between -2 and 2",
+            ),
             (self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1"),
-            (0 <= self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, "between 0 and max_tokens"),
-            (self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "between 0 and 20"),
+            (
+                0 <= self.min_tokens <= self.max_tokens,
+                "min_tokens",
+                self.min_tokens,
+                "between 0 and max_tokens",
+            ),
+            (
+                self.logprobs is None or 0 <= self.logprobs <= 20,
+                "logprobs",
+                self.logprobs,
+                "between 0 and 20",
+            ),
         ]
         for good, name, value, allowed in rules:
             if not good:
@@ -69,9 +94,7 @@ class SamplingParams:
     @property
     def penalised(self) -> bool:
         """True when a token's logit depends on the tokens before it (so tree and chain rows differ)."""
-        return (
-            self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
-        )
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
 @dataclass(frozen=True)

@@ -115,23 +115,41 @@ static void score_tile(const u32* kt, const u32* const* q, int steps, float* con
     for (int c = 0; c < COLS; c++) st(out[i] + c * LANES, acc[i][c]);
 }
 
-// values[0..16*C) += sum over keys from..to-1 of weight * value row, in order.
-template <int Q, int C>
-static void value_tile(const float* block, int padded, const float* const* weight, int from, int to, float* const* values) {
+// values[0..16*C) += sum over the steps of weight * value words, in order.
+template <class M, int Q, int C>
+static void value_tile(const u32* block, int padded, const u32* const* weight, int steps, float* const* values) {
   vf acc[Q][C];
 #pragma GCC unroll 8
   for (int i = 0; i < Q; i++)
     for (int c = 0; c < C; c++) acc[i][c] = ld(values[i] + c * LANES);
-  for (int j = from; j < to; j++) {
-    const float* row = block + (size_t)j * padded;
+  for (int s = 0; s < steps; s++) {
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) {
-      const vf x = ld(row + c * LANES);
+      const vu x = ldu(block + (size_t)s * padded + c * LANES);
 #pragma GCC unroll 8
-      for (int i = 0; i < Q; i++) acc[i][c] = fma(x, set1(weight[i][j]), acc[i][c]);
+      for (int i = 0; i < Q; i++) acc[i][c] = M::mac(acc[i][c], x, weight[i] + s * M::XW, 1);
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < Q; i++)
     for (int c = 0; c < C; c++) st(values[i] + c * LANES, acc[i][c]);
+}
+
+// Words of one step of values: a row, or two bfloat16 rows lane by lane.
+// Absent rows count as zero, so that a weight of zero meets nothing else.
+inline void value_words(const float* row, const float*, int dim, u32* out) {
+  memcpy(out, row, (size_t)dim * 4);
+}
+inline void value_words(const u16* even, const u16* odd, int dim, u32* out) {
+  int d = 0;
+  for (; d + LANES <= dim; d += LANES) {
+    vu lo, hi;
+    DP_EACH {
+      lo.a[i] = even ? p_widen(even + d + i * PL) : p_set1u(0);
+      hi.a[i] = odd ? p_widen(odd + d + i * PL) : p_set1u(0);
+      lo.a[i] = lo.a[i] | (hi.a[i] << 16);
+    }
+    memcpy(out + d, &lo, sizeof lo);
+  }
+  for (; d < dim; d++) out[d] = (even ? even[d] : 0u) | (odd ? (u32)odd[d] << 16 : 0u);
 }

@@ -4,8 +4,8 @@
 
 // Scratch of one thread.
 struct AttnScratch {
-  std::vector<u32> kt;
-  std::vector<float> block, scores, values;
+  std::vector<u32> kt, block;
+  std::vector<float> scores, values;
   std::vector<Partial> partial, total;
   void fit(const Attn& a, int queries) {
     const size_t pad = a.padded();
@@ -59,13 +59,13 @@ struct RowGroup {
     return (const T*)base + ((size_t)slot * a.kv_heads + kv_head) * a.dim;
   }
 
-  template <class M> void score_block(const Keys& k, int b0, const int* list, int n) {
+  template <class M, class T> void score_block(const Keys& k, int b0, const int* list, int n) {
     const int words = a.dim / M::KS;
     for (int c = 0; c < BLOCK; c += LANES) {
       const u32* key[LANES];
       for (int i = 0; i < LANES; i++) {
         const int j = std::min(std::max(b0 + c + i, k.lo), k.hi - 1);  // beyond: any key, masked later
-        key[i] = M::KS == 2 ? (const u32*)pool<u16>(a.k, k.slot(j)) : pool<u32>(a.k, k.slot(j));
+        key[i] = (const u32*)pool<T>(a.k, k.slot(j));
       }
       if (b0 + c < k.hi && b0 + c + LANES > k.lo) transpose_keys(key, words, s.kt.data() + c);
     }
@@ -90,116 +90,113 @@ struct RowGroup {
     else score_tile<M, 1>(kt, q, a.steps(), out);
   }
 
-  static void mask(float* w, int lo, int hi, float value) {
-    for (int i = 0; i < lo; i++) w[i] = value;
-    for (int i = hi; i < LANES; i++) w[i] = value;
+  // All ones in the lanes lo..hi-1, else zero.
+  static vu lanes(int lo, int hi) {
+    u32 m[LANES];
+    for (int i = 0; i < LANES; i++) m[i] = i >= lo && i < hi ? ~0u : 0u;
+    return ldu(m);
   }
 
-  // Scores -> weights exp(s - max), with max and sum of the chunk.
+  // Scores -> weights exp(s - max), with max and sum of the chunk.  Weights are
+  // rounded before they are summed, so that they add up to one.
   void soften(int c0, int r, int g) {
     Partial& p = s.partial[r * a.group() + g];
     float* w = s.scores.data() + (size_t)(r * a.group() + g) * CHUNK;
-    const int lo = std::max(keys[r].lo - c0, 0), hi = std::min(keys[r].hi - c0, CHUNK);
+    const int lo = std::max(keys[r].lo - c0, 0), hi = std::min(keys[r].hi - c0, CHUNK), v0 = lo / LANES * LANES;
     p.max = p.sum = 0.f;
     memset(p.values, 0, (size_t)a.padded() * 4);
     if (lo >= hi) return;
-    const int v0 = lo / LANES * LANES;
     vf top = set1(-INFINITY);
     for (int v = v0; v < hi; v += LANES) {
       vf x = ld(w + v) * set1(a.scale);
       if (a.softcap > 0.f) x = vtanh(x / set1(a.softcap)) * set1(a.softcap);
+      if (v < lo || v + LANES > hi) x = select(lanes(lo - v, hi - v), x, set1(-INFINITY));
       st(w + v, x);
-      mask(w + v, lo - v, hi - v, -INFINITY);
-      top = vmax(top, ld(w + v));
+      top = vmax(top, x);
     }
     p.max = hmax(top);
     vf sum = zero();
     for (int v = v0; v < hi; v += LANES) {
-      st(w + v, vexp(ld(w + v) - set1(p.max)));
-      mask(w + v, lo - v, hi - v, 0.f);
-      sum = sum + ld(w + v);
+      vf x = vexp(ld(w + v) - set1(p.max));
+      if (v < lo || v + LANES > hi) x = select(lanes(lo - v, hi - v), x, zero());
+      if (a.bf16) x = round_bf(x);
+      sum = sum + x;
+      // Pairs of bfloat16 take half the room; they overwrite what was read.
+      if (a.bf16 && B16::XW == 1) st_bf((u16*)(w + v / BLOCK * BLOCK) + v % BLOCK, x);
+      else st(w + v, x);
     }
     p.sum = hsum(sum);
   }
 
-  void load_values(const Keys& k, int b0) {
+  template <class M, class T> void load_values(const Keys& k, int b0) {
     const int pad = a.padded();
-    for (int j = k.lo; j < k.hi; j++) {
-      float* out = s.block.data() + (size_t)(j - b0) * pad;
-      const int slot = k.slot(j);
-      for (int d = 0; d < a.dim; d += LANES) {
-        const int n = std::min(LANES, a.dim - d);
-        if (!a.bf16) {
-          st(out + d, n == LANES ? ld(pool<float>(a.v, slot) + d) : ld_n(pool<float>(a.v, slot) + d, n));
-        } else if (n == LANES) {
-          st(out + d, ld_bf(pool<u16>(a.v, slot) + d));
-        } else {
-          u16 half[LANES] = {0};
-          memcpy(half, pool<u16>(a.v, slot) + d, (size_t)n * 2);
-          st(out + d, ld_bf(half));
-        }
-      }
+    for (int j = (k.lo - b0) / M::KS * M::KS; j < k.hi - b0; j += M::KS) {
+      const int even = b0 + j, odd = even + M::KS - 1;
+      const T* first = even >= k.lo ? pool<T>(a.v, k.slot(even)) : nullptr;
+      const T* second = odd < k.hi ? pool<T>(a.v, k.slot(odd)) : nullptr;
+      value_words(first, second, a.dim, s.block.data() + (size_t)(j / M::KS) * pad);
     }
   }
 
-  void value_rows(int b0, int r) {
-    const int from = std::max(keys[r].lo - b0, 0), to = std::min(keys[r].hi - b0, BLOCK), pad = a.padded();
+  template <class M> void value_rows(int b0, int r) {
+    const int from = std::max(keys[r].lo - b0, 0) / M::KS, to = (std::min(keys[r].hi - b0, BLOCK) + M::KS - 1) / M::KS;
+    const int pad = a.padded();
     for (int g0 = 0; g0 < a.group(); g0 += 4) {
       const int m = std::min(4, a.group() - g0);
-      const float* w[4];
+      const u32* w[4];
       float* out[4];
       for (int d = 0; d < pad; d += 4 * LANES) {
         for (int i = 0; i < m; i++) {
           const int query = r * a.group() + g0 + i;
-          w[i] = s.scores.data() + (size_t)query * CHUNK + b0 % CHUNK;
+          w[i] = (const u32*)(s.scores.data() + (size_t)query * CHUNK + b0 % CHUNK) + from * M::XW;
           out[i] = s.partial[query].values + d;
         }
-        run_values(m, std::min(4, (pad - d) / LANES), s.block.data() + d, pad, w, from, to, out);
+        run_values<M>(m, std::min(4, (pad - d) / LANES), s.block.data() + (size_t)from * pad + d, pad, w, to - from, out);
       }
     }
   }
-  template <int Q> static void run_cols(int c, const float* b, int pad, const float* const* w, int from, int to, float* const* out) {
-    if (c == 4) value_tile<Q, 4>(b, pad, w, from, to, out);
-    else if (c == 3) value_tile<Q, 3>(b, pad, w, from, to, out);
-    else if (c == 2) value_tile<Q, 2>(b, pad, w, from, to, out);
-    else value_tile<Q, 1>(b, pad, w, from, to, out);
+  template <class M, int Q> static void run_cols(int c, const u32* b, int pad, const u32* const* w, int steps, float* const* out) {
+    if (c == 4) value_tile<M, Q, 4>(b, pad, w, steps, out);
+    else if (c == 3) value_tile<M, Q, 3>(b, pad, w, steps, out);
+    else if (c == 2) value_tile<M, Q, 2>(b, pad, w, steps, out);
+    else value_tile<M, Q, 1>(b, pad, w, steps, out);
   }
-  static void run_values(int m, int c, const float* b, int pad, const float* const* w, int from, int to, float* const* out) {
-    if (m == 4) run_cols<4>(c, b, pad, w, from, to, out);
-    else if (m == 3) run_cols<3>(c, b, pad, w, from, to, out);
-    else if (m == 2) run_cols<2>(c, b, pad, w, from, to, out);
-    else run_cols<1>(c, b, pad, w, from, to, out);
-  }
-
-  // Asks for all keys and values of a chunk at once: they are scattered, and
-  // waiting for them one by one costs more than the arithmetic.
-  void request(int c0) const {
-    const size_t bytes = (size_t)a.dim * (a.bf16 ? 2 : 4);
-    for (const void* base : {a.k, a.v})
-      for (int b0 = c0; b0 < c0 + CHUNK; b0 += BLOCK)
-        each_list(b0, [&](const Keys& k, const int*, int) {
-          for (int j = k.lo; j < k.hi; j++) {
-            const char* p = (const char*)base + ((size_t)k.slot(j) * a.kv_heads + kv_head) * bytes;
-            for (size_t at = 0; at < bytes; at += 64) prefetch(p + at);
-          }
-        });
+  template <class M> static void run_values(int m, int c, const u32* b, int pad, const u32* const* w, int steps, float* const* out) {
+    if (m == 4) run_cols<M, 4>(c, b, pad, w, steps, out);
+    else if (m == 3) run_cols<M, 3>(c, b, pad, w, steps, out);
+    else if (m == 2) run_cols<M, 2>(c, b, pad, w, steps, out);
+    else run_cols<M, 1>(c, b, pad, w, steps, out);
   }
 
   // s.partial = the chunk that starts at logical position c0.
   void chunk(int c0) {
-    request(c0);
+    if (a.bf16) chunk_of<B16, u16>(c0);
+    else chunk_of<F32, float>(c0);
+  }
+  template <class M, class T> void chunk_of(int c0) {
     for (int b0 = c0; b0 < c0 + CHUNK; b0 += BLOCK)
-      each_list(b0, [&](const Keys& k, const int* list, int n) {
-        if (a.bf16) score_block<B16>(k, b0, list, n);
-        else score_block<F32>(k, b0, list, n);
-      });
+      each_list(b0, [&](const Keys& k, const int* list, int n) { score_block<M, T>(k, b0, list, n); });
     for (int r = 0; r < rows; r++)
       for (int g = 0; g < a.group(); g++) soften(c0, r, g);
     for (int b0 = c0; b0 < c0 + CHUNK; b0 += BLOCK)
       each_list(b0, [&](const Keys& k, const int* list, int n) {
-        load_values(k, b0);
-        for (int i = 0; i < n; i++) value_rows(b0, list[i]);
+        load_values<M, T>(k, b0);
+        for (int i = 0; i < n; i++) value_rows<M>(b0, list[i]);
       });
+  }
+
+  // Reads a word of every cache line of a chunk's keys and values, all heads
+  // in a row: the order that the memory likes best.
+  void touch(int c0) const {
+    const size_t bytes = (size_t)a.kv_heads * a.dim * (a.bf16 ? 2 : 4);
+    for (const void* base : {a.k, a.v})
+      for (int b0 = c0; b0 < c0 + CHUNK; b0 += BLOCK)
+        each_list(b0, [&](const Keys& k, const int*, int) {
+          for (int j = k.lo; j < k.hi; j++) {
+            const char* p = (const char*)base + (size_t)k.slot(j) * bytes;
+            for (size_t at = 0; at < bytes; at += 64) (void)*(const volatile char*)(p + at);
+          }
+        });
   }
   int end() const {
     int hi = 0;
@@ -277,18 +274,22 @@ void attend_whole(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s
 template <class E>
 void attend_split(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s, SplitStore& store, E emit) {
   const size_t bytes = (size_t)a.padded() * 4;
-  t.each((int)cut.runs.size() * a.kv_heads * cut.chunks, 1, [&](int item, bool) {
-    // The heads of a key are neighbours in memory: the same thread takes them
-    // one after the other.
-    const int c = item / a.kv_heads % cut.chunks;
-    const auto run = cut.runs[item / a.kv_heads / cut.chunks];
-    RowGroup g(a, s, run.first, run.second, item % a.kv_heads);
-    s.fit(a, g.rows * a.group());
-    g.chunk(c * CHUNK);
-    for (int i = 0; i < g.rows * a.group(); i++) {
-      float* out = store.at(g.row0 + i / a.group(), g.kv_head * a.group() + i % a.group(), c);
-      out[0] = s.partial[i].max, out[1] = s.partial[i].sum;
-      memcpy(out + LANES, s.partial[i].values, bytes);
+  // A thread that takes all heads of a chunk reads each key's memory at once.
+  const int pairs = (int)cut.runs.size() * cut.chunks, parts = pairs >= 2 * t.team.size ? 1 : a.kv_heads;
+  t.each(pairs * parts, 1, [&](int item, bool) {
+    const int c = item / parts % cut.chunks;
+    const auto run = cut.runs[item / parts / cut.chunks];
+    const int h0 = parts == 1 ? 0 : item % parts, h1 = parts == 1 ? a.kv_heads : h0 + 1;
+    for (int h = h0; h < h1; h++) {
+      RowGroup g(a, s, run.first, run.second, h);
+      if (parts == 1 && h == 0) g.touch(c * CHUNK);
+      s.fit(a, g.rows * a.group());
+      g.chunk(c * CHUNK);
+      for (int i = 0; i < g.rows * a.group(); i++) {
+        float* out = store.at(g.row0 + i / a.group(), g.kv_head * a.group() + i % a.group(), c);
+        out[0] = s.partial[i].max, out[1] = s.partial[i].sum;
+        memcpy(out + LANES, s.partial[i].values, bytes);
+      }
     }
   });
   t.each(a.plan->rows * a.heads, 1, [&](int item, bool) {

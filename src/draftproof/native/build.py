@@ -44,7 +44,17 @@ def flag_sets() -> list[list[str]]:
     """Compiler flags to try in turn, from the whole CPU down to the baseline."""
     # Without contraction only the explicit fma calls fuse, so that differently
     # unrolled copies of a kernel round alike.
-    common = ["-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-w"]
+    common = [
+        "-std=c++17",
+        "-O3",
+        "-ffp-contract=off",
+        "-fno-strict-aliasing",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-pthread",
+        "-w",
+    ]
     machine = platform.machine().lower()
     if machine in ("x86_64", "amd64"):
         levels = [["-march=native"], ["-mavx2", "-mfma"], []]
@@ -76,7 +86,9 @@ def cache_key(compiler: str, flags: list[str]) -> str:
     for path in sorted(SOURCE_DIR.iterdir()):
         if path.suffix in (".h", ".cpp"):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False)
+    version = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
+    )
     digest.update(repr((compiler, version.stdout, flags, cpu_identity())).encode())
     return digest.hexdigest()[:20]
 
@@ -124,7 +136,10 @@ def check_library(path: Path) -> None:
     """Run the self-test in a child process, or raise BuildError."""
     try:
         done = subprocess.run(
-            [sys.executable, "-S", "-c", CHECK_PROGRAM, str(path)], capture_output=True, timeout=CHECK_SECONDS, check=False
+            [sys.executable, "-S", "-c", CHECK_PROGRAM, str(path)],
+            capture_output=True,
+            timeout=CHECK_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"self-test: {error}") from error

@@ -34,7 +34,10 @@ class DecoderSpec(ctypes.Structure):
     """The C view of the sizes and constants of a decoder."""
 
     _fields_ = (
-        *((name, c_int32) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "bf16", "rope_half")),
+        *(
+            (name, c_int32)
+            for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "bf16", "rope_half")
+        ),
         *((name, c_float) for name in ("eps", "rope_scaling", "attn_scale")),
         ("inv_freq", c_void_p),
         ("final_norm", c_void_p),

@@ -20,6 +20,8 @@ constexpr int MAX_MR = 3;
 #endif
 constexpr int SUPER_ROWS = 42 * MAX_MR;  // rows whose inputs are swept per visit of a panel
 
+constexpr int NEAR = 8192;                // bytes, prefetch distance for one block of rows
+
 // Bump allocator over huge-page friendly chunks; freed as a whole.
 class Arena {
  public:
@@ -153,8 +155,8 @@ struct RowWriter {
   }
 };
 
-// MR rows x 32 columns; streams `ahead` (a later panel) towards the caches
-// meanwhile, `gap` bytes per step.
+// MR rows x 32 columns.  Meanwhile the cache lines at `ahead` are requested,
+// `gap` bytes per step (none if gap is 0).
 template <class M, int MR>
 static void tile(const u32* w, const u32* x, int steps, float* out, const char* ahead, int gap) {
   vf acc[MR][2];
@@ -167,19 +169,11 @@ static void tile(const u32* w, const u32* x, int steps, float* out, const char* 
       acc[i][0] = M::mac(acc[i][0], w0, x + i, MR);
       acc[i][1] = M::mac(acc[i][1], w1, x + i, MR);
     }
-#ifndef DP_PF
-#define DP_PF 1
-#endif
-#if DP_PF == 1
-    prefetch(ahead);
-    if (gap > 64) prefetch(ahead + 64);
-    ahead += gap;
-#elif DP_PF == 2
-    prefetch((const char*)w + DP_DIST);
-    prefetch((const char*)w + DP_DIST + 64);
-#elif DP_PF == 3
-    if ((s & 31) == 0) { prefetch((const char*)w + 4096); prefetch((const char*)w + 4096+64); prefetch((const char*)w + 4096+128);prefetch((const char*)w + 4096+192);}
-#endif
+    if (gap) {
+      prefetch(ahead);
+      if (gap > 64) prefetch(ahead + 64);
+      ahead += gap;
+    }
     w += NR;
     x += M::XW * MR;
   }
@@ -215,8 +209,10 @@ void gemm(Worker& t, const Packed& m, int first, int count, const u32* x, int ro
     const char* ahead = (const char*)(w + m.panel_words());
     if (last) ahead = next ? (const char*)next->panel((int)((int64_t)next->panels * t.id / t.team.size)) : (const char*)w;
     const int n = b1 - b0;
-    // One row block streams the whole next panel, several share it.
-    const int gap = n == 1 ? NR * 4 : std::max(1, NR * 4 / n);
+    // Two rows: the hardware's prefetcher does best alone.  One block: a steady
+    // distance ahead.  Several blocks share the streaming of the next panel.
+    const int gap = rows <= 2 ? 0 : std::max(1, NR * 4 / n);
+    if (n == 1) ahead = (const char*)w + NEAR;
     alignas(64) float out[MAX_MR * NR];
     for (int b = b0; b < b1; b++) {
       const int r0 = blocks.first(b), mr = blocks.first(b + 1) - r0;

@@ -115,7 +115,9 @@ def check_values(plan: RowPlan, struct: PlanStruct, num_slots: int, *, writes: b
         8: ("positions", plan.positions, "0 or more"),
     }
     if fault.code == 4:
-        raise ValueError(f"table: expected slots 0..{num_slots - 1} at visible positions, got another at position {where}")
+        raise ValueError(
+            f"table: expected slots 0..{num_slots - 1} at visible positions, got another at position {where}"
+        )
     name, tensor, wanted = names[fault.code]
     got = None if tensor is None else int(tensor[where])
     raise ValueError(f"{name}[{where}]: expected {wanted}, got {got}")

@@ -112,6 +112,11 @@ DP_INLINE vf fma(vf x, vf y, vf z) { DP_EACH z.a[i] = p_fma(x.a[i], y.a[i], z.a[
 DP_INLINE vf vmax(vf x, vf y) { DP_EACH x.a[i] = p_max(x.a[i], y.a[i]); return x; }
 DP_INLINE vf vmin(vf x, vf y) { DP_EACH x.a[i] = p_min(x.a[i], y.a[i]); return x; }
 DP_INLINE vf as_f(vu x) { vf r; DP_EACH r.a[i] = (V)x.a[i]; return r; }
+// Lanes of x where the mask is all ones, of y where it is zero.
+DP_INLINE vf select(vu mask, vf x, vf y) {
+  DP_EACH x.a[i] = (V)((mask.a[i] & (VI)x.a[i]) | (~mask.a[i] & (VI)y.a[i]));
+  return x;
+}
 DP_INLINE vf lo_half(vu x) { vf r; DP_EACH r.a[i] = (V)(x.a[i] << 16); return r; }
 DP_INLINE vf hi_half(vu x) { vf r; DP_EACH r.a[i] = (V)(x.a[i] & p_set1u(0xffff0000u)); return r; }
 
@@ -150,6 +155,13 @@ DP_INLINE void st_bf(u16* p, vf x) {
     VI u = (VI)x.a[i];
     p_narrow(p + i * PL, (u + p_set1u(0x7fffu) + ((u >> 16) & p_set1u(1u))) >> 16);
   }
+}
+DP_INLINE vf round_bf(vf x) {
+  DP_EACH {
+    const VI u = (VI)x.a[i];
+    x.a[i] = (V)((u + p_set1u(0x7fffu) + ((u >> 16) & p_set1u(1u))) & p_set1u(0xffff0000u));
+  }
+  return x;
 }
 // The first n (< 16) lanes from memory, the rest zero.
 DP_INLINE vf ld_n(const float* p, int n) {

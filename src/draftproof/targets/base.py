@@ -43,16 +43,33 @@ class Target(Protocol):
     ``embedding`` [V, H] and ``project`` (hidden → logits with the bare output head) are what drafters borrow.
     """
 
-    info: TargetInfo
-    capabilities: Capabilities
-    kv_shapes: Sequence[KVShape]
-    backend: str
+    @property
+    def info(self) -> TargetInfo: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def kv_shapes(self) -> Sequence[KVShape]: ...
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def invariant(self) -> bool:
+        """Do rows come out bit for bit the same in any company, in this very target?"""
+        ...
 
     @property
     def embedding(self) -> Tensor: ...
 
     def forward(
-        self, batch: Pass, kv: Sequence[LayerKV], *, taps: Sequence[int] = (), logits: Sequence[int] | Tensor = ()
+        self,
+        batch: Pass,
+        kv: Sequence[LayerKV],
+        *,
+        taps: Sequence[int] = (),
+        logits: Sequence[int] | Tensor = (),
     ) -> tuple[Tensor, Tensor | None]:
         """Run the rows of ``batch``; writes their K/V into ``kv``.
 

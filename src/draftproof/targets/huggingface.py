@@ -94,7 +94,12 @@ class HuggingFaceTarget:
 
     @torch.inference_mode()
     def forward(
-        self, batch: Pass, kv: Sequence[LayerKV], *, taps: Sequence[int] = (), logits: Sequence[int] | Tensor = ()
+        self,
+        batch: Pass,
+        kv: Sequence[LayerKV],
+        *,
+        taps: Sequence[int] = (),
+        logits: Sequence[int] | Tensor = (),
     ) -> tuple[Tensor, Tensor | None]:
         rows = torch.as_tensor(logits, dtype=torch.long, device=self.info.device)
         if not self.invariant:
@@ -105,12 +110,20 @@ class HuggingFaceTarget:
         count = len(batch.token_ids)
         return every[:count][rows], None if every_tap is None else every_tap[:count]
 
-    def _run(self, batch: Pass, kv: Sequence[LayerKV], taps: Sequence[int], rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _run(
+        self, batch: Pass, kv: Sequence[LayerKV], taps: Sequence[int], rows: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         context = PassContext(batch, kv, self.kv_index, row_by_row=self.invariant, native=self._native)
         return self._call(batch.token_ids, batch.plan.positions.long(), context, taps, rows)
 
     def _call(
-        self, ids: Tensor, positions: Tensor, context: PassContext, taps: Sequence[int], rows: Tensor, **more: Any
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        context: PassContext,
+        taps: Sequence[int],
+        rows: Tensor,
+        **more: Any,
     ) -> tuple[Tensor, Tensor | None]:
         kwargs = {"use_cache": False} | more
         with self._taps.recording(taps) as recorder:
@@ -133,7 +146,9 @@ class HuggingFaceTarget:
 
 def find_layers(model: Any, config: Any) -> torch.nn.ModuleList:
     """The decoder layers of a causal LM, also inside multimodal wrappers."""
-    candidates = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == config.num_hidden_layers]
+    candidates = [
+        m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == config.num_hidden_layers
+    ]
     if not candidates:
         raise CapabilityError(f"{type(model).__name__}: its decoder layers were not found")
     return candidates[0]

@@ -145,7 +145,9 @@ def _explain(source: ModelSource, error: Exception) -> DraftproofError:
     short = text[:300] + ("…" if len(text) > 300 else "")
     kind = type(error).__name__
     if source.kind == "hub" and (isinstance(error, OSError) or "onnect" in text):
-        return UnavailableError(f"{source.name}: cannot be had from the hub ({short}); is the name right, is there a network?")
+        return UnavailableError(
+            f"{source.name}: cannot be had from the hub ({short}); is the name right, is there a network?"
+        )
     if "SafetensorError" in kind or "safetensors" in text.lower():
         return CheckpointError(f"{source.name}: a safetensors file is damaged or truncated ({short}); fetch it again")
     if "accelerate is required" in text or isinstance(error, ImportError):

@@ -46,6 +46,7 @@ class NativeTarget:
     """Packs a transformers model's weights once and lets go of the modules."""
 
     backend = "native"
+    invariant = True
     capabilities = Capabilities(row_invariant=True)
 
     def __init__(self, model: Any, config: Any) -> None:
@@ -73,7 +74,12 @@ class NativeTarget:
 
     @torch.inference_mode()
     def forward(
-        self, batch: Pass, kv: Sequence[LayerKV], *, taps: Sequence[int] = (), logits: Sequence[int] | Tensor = ()
+        self,
+        batch: Pass,
+        kv: Sequence[LayerKV],
+        *,
+        taps: Sequence[int] = (),
+        logits: Sequence[int] | Tensor = (),
     ) -> tuple[Tensor, Tensor | None]:
         x = self.embedding[batch.token_ids].float()
         hidden, tapped = self._decoder.forward(x, batch.plan, kv, taps)

@@ -43,7 +43,7 @@ class RecurrentTarget(HuggingFaceTarget):
         config = compat.text_config(model.config)
         self._config = config
         super().__init__(model, invariant=False)
-        self._recurrent = {
+        self._recurrent: dict[int, Any] = {
             i: layer.linear_attn for i, layer in enumerate(self._layers) if config.layer_types[i] == RECURRENT
         }
         for index, layer in self._recurrent.items():
@@ -81,7 +81,12 @@ class RecurrentTarget(HuggingFaceTarget):
 
     @torch.inference_mode()
     def forward(
-        self, batch: Pass, kv: Sequence[LayerKV], *, taps: Sequence[int] = (), logits: Sequence[int] | Tensor = ()
+        self,
+        batch: Pass,
+        kv: Sequence[LayerKV],
+        *,
+        taps: Sequence[int] = (),
+        logits: Sequence[int] | Tensor = (),
     ) -> tuple[Tensor, Tensor | None]:
         wanted = torch.as_tensor(logits, dtype=torch.long)
         out_logits, out_taps = [], []
@@ -104,7 +109,13 @@ class RecurrentTarget(HuggingFaceTarget):
         self._current = state
         try:
             return self._call(
-                part.token_ids, part.plan.positions.long(), context, taps, rows, cache=state.cache, use_cache=True
+                part.token_ids,
+                part.plan.positions.long(),
+                context,
+                taps,
+                rows,
+                cache=state.cache,
+                use_cache=True,
             )
         finally:
             self._current = None

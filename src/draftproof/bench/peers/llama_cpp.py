@@ -37,9 +37,7 @@ def find_llama_bench() -> Path:
     named = os.environ.get(BINARY_VARIABLE)
     found = named or shutil.which("llama-bench")
     if not found:
-        raise UnavailableError(
-            f"llama-bench is not on PATH: build llama.cpp and set {BINARY_VARIABLE} to its binary"
-        )
+        raise UnavailableError(f"llama-bench is not on PATH: build llama.cpp and set {BINARY_VARIABLE} to its binary")
     if not os.access(found, os.X_OK) or Path(found).is_dir():
         raise UnavailableError(f"{BINARY_VARIABLE}={found}: not an executable file")
     return Path(found)
@@ -83,9 +81,7 @@ def _run(command: list[str], timeout_s: float) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
-        raise UnavailableError(
-            f"llama-bench took longer than {timeout_s:.0f} s: lower new_tokens or runs"
-        ) from None
+        raise UnavailableError(f"llama-bench took longer than {timeout_s:.0f} s: lower new_tokens or runs") from None
     except OSError as error:
         raise UnavailableError(f"{command[0]} does not start: {error.strerror or error}") from None
     if done.returncode != 0:

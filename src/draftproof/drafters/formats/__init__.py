@@ -29,9 +29,7 @@ def read_spec(source: str | PathLike[str] | Mapping[str, Any]) -> DrafterSpec:
     if isinstance(source, Mapping):
         return _read(source)
     if not isinstance(source, str | PathLike):
-        raise UsageError(
-            f"{show(source)} is not a drafter: give a folder, a config.json or its parsed content"
-        )
+        raise UsageError(f"{show(source)} is not a drafter: give a folder, a config.json or its parsed content")
     path = config_path(source)
     config = read_config(path)
     try:

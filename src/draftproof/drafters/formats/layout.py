@@ -113,9 +113,7 @@ def sliding_layers(fields: Fields, num_layers: int, *, through_hf: bool) -> list
     return slides
 
 
-def make_layers(
-    slides: Sequence[bool], window: int | None, causal: Callable[[bool], bool]
-) -> tuple[LayerSpec, ...]:
+def make_layers(slides: Sequence[bool], window: int | None, causal: Callable[[bool], bool]) -> tuple[LayerSpec, ...]:
     """``causal`` maps "this layer slides" to causality in the block. A missing window is the spec's error."""
     return tuple(LayerSpec(s, window if s else None, causal(s)) for s in slides)
 

@@ -87,9 +87,7 @@ def _flat(fields: Fields, key: str) -> Found | None:
     if not all(isinstance(b, Mapping) for b in blocks):
         raise SpecError(f"{found.name}={show(found.value)} must hold one object per attention type")
     if any(b != blocks[0] for b in blocks):
-        raise SpecError(
-            f"{found.name} differs between attention types: one RoPE for all drafter layers is allowed"
-        )
+        raise SpecError(f"{found.name} differs between attention types: one RoPE for all drafter layers is allowed")
     return Found(found.name, blocks[0])
 
 

@@ -89,9 +89,7 @@ def _read_sharded(index: Path) -> dict[str, TensorInfo]:
                 raise CheckpointError(f"{index.parent / name} is missing, although {INDEX} names it")
             shards[name] = read_file(index.parent / name)
         if tensor not in shards[name]:
-            raise CheckpointError(
-                f"{index.parent / name} does not hold {show(tensor)}, although {INDEX} says so"
-            )
+            raise CheckpointError(f"{index.parent / name} does not hold {show(tensor)}, although {INDEX} says so")
         found[tensor] = shards[name][tensor]
     return found
 
@@ -103,20 +101,14 @@ def read_file(path: Path) -> dict[str, TensorInfo]:
         file.seek(0)
         head = file.read(len(_LFS))
         if head == _LFS:
-            raise CheckpointError(
-                f"{path} is a Git LFS pointer of {size} bytes, not the weights: fetch the file"
-            )
+            raise CheckpointError(f"{path} is a Git LFS pointer of {size} bytes, not the weights: fetch the file")
         if size < 8:
             raise CheckpointError(f"{path} is truncated: {size} bytes, at least 8 are expected")
         length = int.from_bytes(head[:8], "little")
         if length > MAX_HEADER:
-            raise CheckpointError(
-                f"{path} is not a safetensors file: its header would be {length} bytes long"
-            )
+            raise CheckpointError(f"{path} is not a safetensors file: its header would be {length} bytes long")
         if 8 + length > size:
-            raise CheckpointError(
-                f"{path} is truncated: its header alone needs {8 + length} bytes, it has {size}"
-            )
+            raise CheckpointError(f"{path} is truncated: its header alone needs {8 + length} bytes, it has {size}")
         file.seek(8)
         header = _parse(path, file.read(length))
     header.pop("__metadata__", None)
@@ -159,9 +151,7 @@ def _check_extent(path: Path, tensors: Mapping[str, TensorInfo], base: int, size
             )
         position = info.end
     if position > size:
-        raise CheckpointError(
-            f"{path} is truncated: {position} bytes are expected, it has {size}; fetch it again"
-        )
+        raise CheckpointError(f"{path} is truncated: {position} bytes are expected, it has {size}; fetch it again")
     if position < size:
         raise CheckpointError(f"{path} has {size} bytes where {position} are expected: it is damaged")
 

@@ -31,8 +31,7 @@ def read(config: Mapping[str, Any]) -> DrafterSpec:
     algorithm = fields.opt_text("speculators_model_type")
     if algorithm not in ALGORITHMS:
         raise SpecError(
-            f"speculators_model_type={show(algorithm)} is not a DFlash drafter: "
-            f"allowed are {', '.join(ALGORITHMS)}"
+            f"speculators_model_type={show(algorithm)} is not a DFlash drafter: allowed are {', '.join(ALGORITHMS)}"
         )
     fields.touch(*_NO_EFFECT)
     decoder = _decoder(fields)
@@ -66,9 +65,7 @@ def read(config: Mapping[str, Any]) -> DrafterSpec:
 def _decoder(fields: Fields) -> Fields:
     inner = fields.opt_object("transformer_layer_config")
     if inner is None:
-        raise SpecError(
-            "transformer_layer_config is missing: a speculators config describes its layers there"
-        )
+        raise SpecError("transformer_layer_config is missing: a speculators config describes its layers there")
     decoder = Fields(Section("transformer_layer_config", inner))
     decoder.touch("architectures")  # the target's, copied along
     return decoder
