@@ -6,9 +6,9 @@ environment's Python. What is compared, per prompt, in float32 at temperature 0:
 * the new tokens;
 * ``produced`` of every round. In both loops the first token comes from the prefill and belongs to no round, a
   round counts its accepted drafts and its bonus, a stop token counts, and what ``max_tokens`` cuts does not;
-* the number of drafted tokens of every round: with r tokens still to come both draft min(B - 1, r), since in a
-  bidirectional layer the block's length changes what is drafted. Only for a single last token does z-lab draft
-  and draftproof not: the target's own token is the answer either way.
+* the number of drafted tokens of every round: with r tokens still to come both draft min(B - 1, r), since in
+  a bidirectional layer the block's length changes what is drafted. Only for a single last token z-lab drafts
+  and draftproof does not: the target's own token is the answer either way.
 
 The tiny pairs must first prove that they are witnesses (see ``tiny_pair.py``), on z-lab's model alone.
 """

@@ -49,10 +49,13 @@ def naive_draft(model: Any, spec: DrafterSpec, weights: DFlashWeights, ids: list
         k = rope(norm(F.linear(both, layer.k).unflatten(-1, (2, 8)), layer.k_norm, spec.rms_norm_eps), k_pos, spec)
         v = F.linear(both, layer.v).unflatten(-1, (2, 8))
         distance = q_pos[:, None] - k_pos[None]
+        before = anchor - k_pos[None]  # how far a key lies before the anchor
         visible = torch.ones_like(distance, dtype=torch.bool)
         if kind.causal:
             visible &= distance >= 0
-        if kind.window is not None:
+        if kind.window is not None and spec.window_from_anchor:
+            visible &= before <= kind.window
+        elif kind.window is not None:
             visible &= (distance < kind.window) & (-distance < kind.window)
         scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(2, 1)) * spec.head_dim**-0.5
         weight = scores.masked_fill(~visible, float("-inf")).softmax(-1)
@@ -82,14 +85,15 @@ class Recorder:
 
 
 @pytest.mark.parametrize("native", [None, False], ids=["native", "torch"])
+@pytest.mark.parametrize("from_anchor", [False, True], ids=["per-row", "from-anchor"])
 @pytest.mark.parametrize("causal", ["rule", "all", "none"])
 @pytest.mark.parametrize("kinds", ["ff", "ss", "sf", "fsf"])
 @torch.inference_mode()
-def test_drafts_equal_brute_force(kinds: str, causal: str, native: bool | None) -> None:
+def test_drafts_equal_brute_force(kinds: str, causal: str, from_anchor: bool, native: bool | None) -> None:
     recorders: list[Recorder] = []
 
     def make(target: Any) -> Any:
-        recorders.append(Recorder(tiny_drafter(target, kinds, causal=causal, std=0.3)))
+        recorders.append(Recorder(tiny_drafter(target, kinds, causal=causal, from_anchor=from_anchor)))
         return recorders[0]
 
     engine = Engine.from_model(tiny_model("llama"), None, make, native=native)

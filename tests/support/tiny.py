@@ -100,7 +100,13 @@ def naive_greedy(model: Any, prompt: list[int], count: int) -> list[int]:
 
 
 def drafter_spec(
-    target: Target, kinds: str = "sf", *, window: int = 6, block: int = 8, causal: str = "rule"
+    target: Target,
+    kinds: str = "sf",
+    *,
+    window: int = 6,
+    block: int = 8,
+    causal: str = "rule",
+    from_anchor: bool = False,
 ) -> DrafterSpec:
     """``kinds``: one letter a layer, s(liding) or f(ull). ``causal``: rule (iff sliding), all or none."""
     info = target.info
@@ -124,6 +130,7 @@ def drafter_spec(
         layers=tuple(layer(k) for k in kinds),
         rope=RopeSpec(theta=10_000.0),
         num_target_layers=info.num_layers,
+        window_from_anchor=from_anchor,
     )
 
 

@@ -126,7 +126,7 @@ class DFlashDrafter:
         if not asked:
             return [Draft() for _ in requests]
         blocks = [(r.seq, len(r.token_ids) - 1, r.count + 1) for r in asked]
-        plan = build_block_plan(pool, blocks)
+        plan = build_block_plan(pool, blocks, window_from_anchor=self.spec.window_from_anchor)
         hidden, _ = self._decoder.forward(self._block_input(asked), plan, pool.drafter_kv)
         drafted = torch.cat([torch.arange(first + 1, first + r.count + 1) for first, r in _starts(asked)])
         logits = self.logits(hidden[drafted.to(hidden.device)])

@@ -102,7 +102,7 @@ def read_weights(spec: DrafterSpec, info: WeightsInfo, folder: Path, target: Tar
         fc=get("fc.weight"),
         hidden_norm=get("hidden_norm.weight"),
         norm=get("norm.weight"),
-        layers=[_layer(spec.layers[i], f"layers.{i}.", get, maybe) for i in range(spec.num_layers)],
+        layers=[_layer(spec, i, get, maybe) for i in range(spec.num_layers)],
         head=maybe("lm_head.weight"),
         mask_embedding=_mask_embedding(info, folder, get),
     )
@@ -114,7 +114,8 @@ def read_weights(spec: DrafterSpec, info: WeightsInfo, folder: Path, target: Tar
     return weights
 
 
-def _layer(layer: LayerSpec, prefix: str, get: Any, maybe: Any) -> LayerWeights:
+def _layer(spec: DrafterSpec, index: int, get: Any, maybe: Any) -> LayerWeights:
+    prefix = f"layers.{index}."
     return LayerWeights(
         input_norm=get(prefix + "input_layernorm.weight"),
         q=get(prefix + "self_attn.q_proj.weight"),
@@ -131,8 +132,8 @@ def _layer(layer: LayerSpec, prefix: str, get: Any, maybe: Any) -> LayerWeights:
         gate=get(prefix + "mlp.gate_proj.weight"),
         up=get(prefix + "mlp.up_proj.weight"),
         down=get(prefix + "mlp.down_proj.weight"),
-        window=layer.window,
-        bidirectional=not layer.causal,
+        window=spec.reach(index),
+        bidirectional=not spec.layers[index].causal,
     )
 
 
@@ -229,10 +230,10 @@ def random_weights(
             gate=matrix(spec.intermediate_size, width),
             up=matrix(spec.intermediate_size, width),
             down=matrix(width, spec.intermediate_size),
-            window=layer.window,
-            bidirectional=not layer.causal,
+            window=spec.reach(index),
+            bidirectional=not spec.layers[index].causal,
         )
-        for layer in spec.layers
+        for index in range(spec.num_layers)
     ]
     return DFlashWeights(
         fc=matrix(width, len(spec.tap_layers) * spec.target_width),

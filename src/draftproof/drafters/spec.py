@@ -100,6 +100,7 @@ class DrafterSpec:
     selector_rank: int | None = None
     selector_top_k: int | None = None
     sample_from_anchor: bool = False
+    window_from_anchor: bool = False  # sliding layers: all rows of a block see from W before the anchor on
     projector: str | None = None  # sequential head on top of the block: "dspark", "domino", …
     attention_sinks: bool = False
     attention_value_scale: float | None = None
@@ -128,6 +129,12 @@ class DrafterSpec:
     def num_draft_tokens(self) -> int:
         """N: tokens one block proposes. A drafter that samples from the anchor uses that slot as well."""
         return self.block_size if self.sample_from_anchor else self.block_size - 1
+
+    def reach(self, layer: int) -> int | None:
+        """A key is seen by a row of ``layer`` if the distance to where its window is measured from (its own
+        position, or the anchor) is below this; None: no window. From the anchor, W tokens before it count."""
+        window = self.layers[layer].window
+        return window + 1 if window is not None and self.window_from_anchor else window
 
     @property
     def target_width(self) -> int:

@@ -46,7 +46,8 @@ class PlanView:
         visible = run.block if bidirectional else run.causal
         if window is None:
             return visible
-        distance = self.plan.positions[run.rows].long()[:, None] - run.key_positions[None, :]
+        origin = self.plan.positions if self.plan.window_positions is None else self.plan.window_positions
+        distance = origin[run.rows].long()[:, None] - run.key_positions[None, :]
         return visible & (distance < window) & (-distance < window)
 
     def attend(

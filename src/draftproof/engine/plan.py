@@ -90,16 +90,21 @@ def build_pass(pool: KVPool, segments: Sequence[Segment]) -> Pass:
     return Pass(torch.tensor(tokens, dtype=torch.long, device=device), plan, segments, offsets)
 
 
-def build_block_plan(pool: KVPool, blocks: Sequence[tuple[int, int, int]]) -> RowPlan:
+def build_block_plan(
+    pool: KVPool, blocks: Sequence[tuple[int, int, int]], *, window_from_anchor: bool = False
+) -> RowPlan:
     """Plan of draft blocks: (sequence, anchor position, rows). Causal layers see up to the row, bidirectional
-    layers the whole block; the block's K/V takes the slots that context K/V will overwrite at the commit."""
+    layers the whole block; the block's K/V takes the slots that context K/V will overwrite at the commit. With
+    ``window_from_anchor`` all rows of a block share the anchor's window instead of having one each."""
     seqs: list[int] = []
     positions: list[int] = []
     ends: list[int] = []
+    anchors: list[int] = []
     for seq, anchor, rows in blocks:
         seqs += [seq] * rows
         positions += range(anchor, anchor + rows)
         ends += [anchor + rows] * rows
+        anchors += [anchor] * rows
     device = pool.table.device
     place = _int32(positions, device)
     return RowPlan(
@@ -109,8 +114,7 @@ def build_block_plan(pool: KVPool, blocks: Sequence[tuple[int, int, int]]) -> Ro
         table=pool.table,
         visible=place + 1,
         visible_block=_int32(ends, device),
-        extra_ptr=None,
-        extra_slots=None,
+        window_positions=_int32(anchors, device) if window_from_anchor else None,
     )
 
 

@@ -35,6 +35,7 @@ struct Partial {
   float* values;
 };
 
+// An empty result has sum 0; its values are not looked at.
 inline void fold(Partial& into, const Partial& p, int padded) {
   if (p.sum == 0.f) return;
   if (into.sum == 0.f) {

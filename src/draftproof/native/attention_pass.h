@@ -7,17 +7,16 @@ struct AttnScratch {
   std::vector<u32> kt, block;
   std::vector<float> scores, values;
   std::vector<Partial> partial, total;
-  void fit(const Attn& a, int queries) {
+  // Room for the partial results of `queries` and the totals of `totals`.
+  void fit(const Attn& a, int queries, int totals) {
     const size_t pad = a.padded();
     kt.resize((size_t)a.steps() * BLOCK);
     block.resize(pad * BLOCK);
     scores.resize((size_t)queries * CHUNK);
-    values.resize(pad * queries * 2);
-    partial.resize(queries), total.resize(queries);
-    for (int i = 0; i < queries; i++) {
-      partial[i] = {0.f, 0.f, values.data() + pad * i};
-      total[i] = {0.f, 0.f, values.data() + pad * (queries + i)};
-    }
+    values.resize(pad * (queries + totals));
+    partial.resize(queries), total.resize(totals);
+    for (int i = 0; i < queries; i++) partial[i] = {0.f, 0.f, values.data() + pad * i};
+    for (int i = 0; i < totals; i++) total[i] = {0.f, 0.f, values.data() + pad * (queries + i)};
   }
 };
 
@@ -230,8 +229,8 @@ struct RowGroups {
       if (p.visible_block) longest = std::max(longest, p.visible_block[r]);
     }
     chunks = (longest + CHUNK - 1) / CHUNK;
-    // With enough items a thread folds the chunks of its item itself.
-    if ((int)runs.size() * kv_heads >= 4 * threads) chunks = 1;
+    // With enough runs a thread folds the chunks of its run itself.
+    if ((int)runs.size() >= 4 * threads) chunks = 1;
   }
 };
 
@@ -250,40 +249,44 @@ struct SplitStore {
 // Calls emit(row, head, values) for every row and head.
 template <class E>
 void attend_whole(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s, E emit) {
-  t.each((int)cut.runs.size() * a.kv_heads, 1, [&](int item, bool) {
-    const auto run = cut.runs[item / a.kv_heads];
-    RowGroup g(a, s, run.first, run.second, item % a.kv_heads);
-    const int queries = g.rows * a.group();
-    s.fit(a, queries);
-    for (int i = 0; i < queries; i++) {
-      s.total[i].max = s.total[i].sum = 0.f;
-      memset(s.total[i].values, 0, (size_t)a.padded() * 4);
-    }
+  // A thread that takes all heads of a chunk reads each key's memory at once.
+  const int runs = (int)cut.runs.size(), parts = runs >= 2 * t.team.size ? 1 : a.kv_heads;
+  t.each(runs * parts, 1, [&](int item, bool) {
+    const auto run = cut.runs[item / parts];
+    const int h0 = item % parts, heads = a.kv_heads / parts, queries = run.second * a.group();
+    s.fit(a, queries, queries * heads);
+    RowGroup g(a, s, run.first, run.second, h0);
     for (int c0 = g.begin(); c0 < g.end(); c0 += CHUNK) {
-      g.chunk(c0);
-      for (int i = 0; i < queries; i++) fold(s.total[i], s.partial[i], a.padded());
+      if (heads > 1) g.touch(c0);
+      for (int h = 0; h < heads; h++) {
+        g.kv_head = h0 + h;
+        g.chunk(c0);
+        for (int i = 0; i < queries; i++) fold(s.total[h * queries + i], s.partial[i], a.padded());
+      }
     }
-    for (int i = 0; i < queries; i++) {
-      const int head = g.kv_head * a.group() + i % a.group();
-      finish(s.total[i], a.sinks ? a.sinks + head : nullptr, a.padded());
-      emit(g.row0 + i / a.group(), head, s.total[i].values);
-    }
+    for (int h = 0; h < heads; h++)
+      for (int i = 0; i < queries; i++) {
+        const int head = (h0 + h) * a.group() + i % a.group();
+        Partial& total = s.total[h * queries + i];
+        finish(total, a.sinks ? a.sinks + head : nullptr, a.padded());
+        emit(g.row0 + i / a.group(), head, total.values);
+      }
   });
 }
 
 template <class E>
 void attend_split(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s, SplitStore& store, E emit) {
   const size_t bytes = (size_t)a.padded() * 4;
-  // A thread that takes all heads of a chunk reads each key's memory at once.
   const int pairs = (int)cut.runs.size() * cut.chunks, parts = pairs >= 2 * t.team.size ? 1 : a.kv_heads;
   t.each(pairs * parts, 1, [&](int item, bool) {
     const int c = item / parts % cut.chunks;
     const auto run = cut.runs[item / parts / cut.chunks];
     const int h0 = parts == 1 ? 0 : item % parts, h1 = parts == 1 ? a.kv_heads : h0 + 1;
+    RowGroup g(a, s, run.first, run.second, h0);
+    s.fit(a, g.rows * a.group(), 0);
+    if (parts == 1) g.touch(c * CHUNK);
     for (int h = h0; h < h1; h++) {
-      RowGroup g(a, s, run.first, run.second, h);
-      if (parts == 1 && h == 0) g.touch(c * CHUNK);
-      s.fit(a, g.rows * a.group());
+      g.kv_head = h;
       g.chunk(c * CHUNK);
       for (int i = 0; i < g.rows * a.group(); i++) {
         float* out = store.at(g.row0 + i / a.group(), g.kv_head * a.group() + i % a.group(), c);
@@ -294,10 +297,8 @@ void attend_split(Worker& t, const Attn& a, const RowGroups& cut, AttnScratch& s
   });
   t.each(a.plan->rows * a.heads, 1, [&](int item, bool) {
     const int row = item / a.heads, head = item % a.heads;
-    s.fit(a, 1);
+    s.fit(a, 0, 1);
     Partial& total = s.total[0];
-    total.max = total.sum = 0.f;
-    memset(total.values, 0, bytes);
     for (int c = 0; c < cut.chunks; c++) {
       float* p = store.at(row, head, c);
       fold(total, Partial{p[0], p[1], p + LANES}, a.padded());

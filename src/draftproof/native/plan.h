@@ -5,6 +5,7 @@
 struct Plan {
   int32_t rows, requests, max_len, extras;
   const int32_t *positions, *slots, *request, *table, *visible, *visible_block, *extra_ptr, *extra_slots;
+  const int32_t* window_positions;  // where a row's window is measured from; null: from its position
 };
 
 // What is wrong with a plan, and where; the codes are known to plan.py.
@@ -56,7 +57,7 @@ inline Keys keys_of(const Plan& p, int r, int window, bool bidirectional) {
   k.hi = k.tabled + (p.extra_ptr ? p.extra_ptr[r + 1] - p.extra_ptr[r] : 0);
   k.lo = 0;
   if (window > 0) {
-    const int pos = p.positions[r];
+    const int pos = (p.window_positions ? p.window_positions : p.positions)[r];
     if (pos - window + 1 > 0) k.lo = pos - window + 1;
     if (bidirectional && pos + window < k.hi) k.hi = pos + window;
   }

@@ -28,6 +28,7 @@ class PlanStruct(ctypes.Structure):
         ("visible_block", c_void_p),
         ("extra_ptr", c_void_p),
         ("extra_slots", c_void_p),
+        ("window_positions", c_void_p),
     )
 
 
@@ -46,6 +47,8 @@ class RowPlan:
                    extra_slots[extra_ptr[r]:extra_ptr[r+1]]; the i-th has the
                    logical position visible[r] + i (tree ancestors with the row
                    itself).  Not allowed together with visible_block.
+    window_positions: [R] the position each row's window is measured from, if
+                   not its own (drafters whose window starts at the anchor).
     """
 
     positions: torch.Tensor
@@ -56,6 +59,7 @@ class RowPlan:
     visible_block: torch.Tensor | None = None
     extra_ptr: torch.Tensor | None = None
     extra_slots: torch.Tensor | None = None
+    window_positions: torch.Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -69,8 +73,9 @@ class RowPlan:
         for name in ("slots", "request", "visible"):
             check_tensor(name, getattr(self, name), [rows], kind)
         check_tensor("table", self.table, [None, None], kind)
-        if self.visible_block is not None:
-            check_tensor("visible_block", self.visible_block, [rows], kind)
+        for name in ("visible_block", "window_positions"):
+            if getattr(self, name) is not None:
+                check_tensor(name, getattr(self, name), [rows], kind)
         if (self.extra_ptr is None) != (self.extra_slots is None):
             raise ValueError("extra_ptr, extra_slots: expected both or neither")
         if self.extra_ptr is not None and self.extra_slots is not None:
@@ -91,6 +96,7 @@ class RowPlan:
             self.rows, requests, max_len, extras,
             at(self.positions), at(self.slots), at(self.request), at(self.table),
             at(self.visible), at(self.visible_block), at(self.extra_ptr), at(self.extra_slots),
+            at(self.window_positions),
         )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ class HuggingFaceTarget:
 
     backend = "torch"
 
-    def __init__(self, model: Any, *, invariant: bool = False) -> None:
+    def __init__(self, model: Any, *, invariant: bool = False, use_native: bool = True) -> None:
         config = compat.text_config(model.config)
         self.model = model
         self.base = model.base_model
@@ -44,7 +44,8 @@ class HuggingFaceTarget:
         self.kv_shapes = [probe.shapes[layer] for layer in sorted(probe.shapes)]
         same_width = all(s.key_dim == s.value_dim for s in self.kv_shapes)
         self._native = (
-            self.info.device.type == "cpu"
+            use_native
+            and self.info.device.type == "cpu"
             and self.info.dtype in (torch.float32, torch.bfloat16)
             and same_width
             and native.available()
@@ -184,9 +185,11 @@ def fixed_shapes(batch: Pass) -> list[Pass]:
         def pad(values: Tensor, fill: int, begin: int = begin, end: int = end, missing: int = missing) -> Tensor:
             return torch.cat([values[begin:end], values.new_full((missing,), fill)])
 
-        extra_ptr = plan.extra_ptr
+        extra_ptr, extra_slots = plan.extra_ptr, plan.extra_slots
         if extra_ptr is not None:
-            extra_ptr = torch.cat([extra_ptr[begin : end + 1], extra_ptr[end].expand(missing)])
+            first, last = int(extra_ptr[begin]), int(extra_ptr[end])
+            extra_ptr = torch.cat([extra_ptr[begin : end + 1], extra_ptr[end].expand(missing)]) - first
+            extra_slots = None if extra_slots is None else extra_slots[first:last]
         part = RowPlan(
             positions=pad(plan.positions, 0),
             slots=pad(plan.slots, -1),
@@ -195,7 +198,7 @@ def fixed_shapes(batch: Pass) -> list[Pass]:
             visible=pad(plan.visible, 0),
             visible_block=None if plan.visible_block is None else pad(plan.visible_block, 0),
             extra_ptr=extra_ptr,
-            extra_slots=plan.extra_slots,
+            extra_slots=extra_slots,
         )
         pieces.append(Pass(pad(batch.token_ids, 0), part, (), ()))
     return pieces

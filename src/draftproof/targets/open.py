@@ -54,9 +54,9 @@ def wrap_model(model: Any, options: EngineOptions, notes: list[str] | None = Non
         raise CapabilityError(f"native=True is not possible: {obstacle}")
     notes.append(f"decoding through torch modules: {obstacle}")
     if RECURRENT in (getattr(config, "layer_types", None) or []):
-        target: HuggingFaceTarget = RecurrentTarget(model)
+        target: HuggingFaceTarget = RecurrentTarget(model, use_native=options.native is not False)
     else:
-        target = HuggingFaceTarget(model, invariant=bool(options.invariant))
+        target = HuggingFaceTarget(model, invariant=bool(options.invariant), use_native=options.native is not False)
     if options.invariant and not target.capabilities.row_invariant:
         raise CapabilityError(
             f"invariant=True is not possible for {target.info.family} targets: {target.capabilities.why_not_invariant}"

@@ -37,12 +37,12 @@ class _Sequence:
 class RecurrentTarget(HuggingFaceTarget):
     """Runs one sequence after the other within a pass."""
 
-    def __init__(self, model: Any, *, invariant: bool = False) -> None:
+    def __init__(self, model: Any, *, use_native: bool = True) -> None:
         self._sequences: dict[int, _Sequence] = {}
         self._current: _Sequence | None = None
         config = compat.text_config(model.config)
         self._config = config
-        super().__init__(model, invariant=False)
+        super().__init__(model, use_native=use_native)
         self._recurrent: dict[int, Any] = {
             i: layer.linear_attn for i, layer in enumerate(self._layers) if config.layer_types[i] == RECURRENT
         }

@@ -38,6 +38,7 @@ def read(config: Mapping[str, Any]) -> DrafterSpec:
     architectures = fields.texts("architectures")
     sizes, found = layout.decoder_sizes(decoder), layout.extras(fields)
     found["projector"] = found["projector"] or ("dspark" if algorithm == "dspark" else None)
+    layers = _layers(fields, decoder, sizes["num_layers"], algorithm)
     given = {
         **sizes,
         **found,
@@ -46,7 +47,9 @@ def read(config: Mapping[str, Any]) -> DrafterSpec:
         "source_format": "speculators",
         "architectures": architectures,
         "version": 2 if algorithm == "dflash2" else layout.version_of(architectures, found),
-        "layers": _layers(fields, decoder, sizes["num_layers"], algorithm),
+        "layers": layers,
+        # Its trainer lets the whole block see the W tokens before the anchor; other formats slide row by row.
+        "window_from_anchor": any(layer.sliding for layer in layers),
         "tap_layers": _taps(fields),
         "block_size": layout.block_size(fields, DEFAULT_BLOCK),
         "mask_token_id": fields.integer("mask_token_id"),
