@@ -2,6 +2,7 @@
 #
 #   make demo DRAFTER=path-or-id MODEL=target     the card: target alone, DFlash chain, DDTree
 #   make demo DRAFTER=random                      no drafter at hand: shows equality, not speed
+#   make bench PROMPTS="mine.jsonl demo"          JSON Lines files to measure on; demo: the built-in prompts
 #   make TORCH_ARGS="--index-url ..." demo        take torch from another index (the CPU build is enough)
 #
 # The first run makes $(VENV) and takes minutes; later ones start at once.
@@ -12,8 +13,11 @@ TORCH_ARGS ?=
 PYTEST_ARGS ?=
 MODEL ?= bundled:smollm2
 DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
+PROMPTS ?= $(or $(wildcard ../shared/data/gsm8k_test.jsonl ../shared/data/humaneval.jsonl \
+  ../shared/data/spec_bench.jsonl),demo)
 
 BIN := $(VENV)/bin
+BENCH_PROMPTS := $(foreach file,$(PROMPTS),--prompts $(file))
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 SOURCES := src tests scripts
@@ -64,8 +68,9 @@ docs: $(STAMP)  ## drawings and generated blocks of README.md
 	@$(BIN)/python scripts/render_readme.py
 
 bench: $(STAMP)  ## equality and speed here, into results/; then make docs
-	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER)
-	@$(BIN)/draftproof bench speed --model $(MODEL) --drafter $(DRAFTER)
+	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER) --dtype bfloat16 --limit 17 $(BENCH_PROMPTS)
+	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER) --dtype float32 --limit 17 $(BENCH_PROMPTS)
+	@$(BIN)/draftproof bench speed --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS)
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -54,7 +54,7 @@ def test_float32_passes_and_agrees_with_transformers(family):
 def test_bfloat16_is_bit_for_bit_in_invariant_mode(native):
     drafter, dtype = (lambda t: tiny_drafter(t)), torch.bfloat16
     engine = engine_of("llama", drafter, dtype=dtype, invariant=True, native=native)
-    result = run_exactness(ways_of(engine, (12,)), PROMPTS, max_tokens=24)
+    result = run_exactness(ways_of(engine), PROMPTS, max_tokens=24)
     assert result["bits_promised"] and result["passed"] and result["transformers"] is None
     for told in result["ways"].values():
         assert told["compared_logprobs"] == 72 and told["logprobs_differ"] == 0
@@ -92,7 +92,7 @@ def test_a_single_bit_fails_where_bits_are_promised(monkeypatch):
 
     tampered(monkeypatch, change)
     engine = engine_of("llama", invariant=True, native=False)
-    result = run_exactness(ways_of(engine, (12,)), PROMPTS[:1], max_tokens=8)
+    result = run_exactness(ways_of(engine), PROMPTS[:1], max_tokens=8)
     told = result["ways"]["tree"]
     assert not result["passed"] and told["identical"] == 1 and told["logprobs_differ"] == 1
     assert told["first_logprob_difference"] == {"prompt": "one", "position": 2}

@@ -69,7 +69,7 @@ def test_a_whole_run(monkeypatch):
     assert any(line.startswith("asked 2/2 two: plain ") for line in lines)
     shown = render(result)
     assert shown is not None
-    for part in ("| asked | DDTree, 8 nodes |", "left out: other is not on PATH", "| 64 | ", "of weights at"):
+    for part in ("| asked (2) | DDTree, 8 nodes |", "left out: other is not on PATH", "| 64 | ", "of weights at"):
         assert part in shown
 
 

@@ -87,7 +87,7 @@ def _speed_table(document: Mapping[str, Any]) -> str:
             parts = told["ms_per_round"]
             rows.append(
                 [
-                    name,
+                    f"{name} ({workload['prompts']})",
                     label(way),
                     _number(told["decode_tokens_per_s"]["median"]),
                     f"{told['speedup']['median']:.2f}×",
@@ -97,7 +97,7 @@ def _speed_table(document: Mapping[str, Any]) -> str:
                     f"{100 * parts['host_share']:.0f} %",
                 ]
             )
-    head = ["prompts", "way", "tok/s", "speed-up", "tok/s with prompt", "τ (95 %)"]
+    head = ["prompts (count)", "way", "tok/s", "speed-up", "tok/s with prompt", "τ (95 %)"]
     return table([*head, "ms a round: draft + verify + host", "host share"], rows)
 
 
@@ -169,12 +169,14 @@ def _caption(document: Mapping[str, Any]) -> str:
         f"target `{engine['target']}`, drafter `{engine['drafter']}`",
         f"up to {settings['max_tokens']} tokens",
     ]
-    said += ["greedy, one request at a time"]
+    if "repeats" in settings:
+        said.append(f"median of {settings['repeats']} runs of each prompt")
+    said.append("greedy, one request at a time")
     origin = document.get("provenance")
     if not origin:
         return ", ".join(said) + ".\n"
     machine = origin["machine"]
-    load = machine["load_average"]
+    load = document.get("load_average", {}).get("before") or machine["load_average"]  # before our own
     where = f"`{origin['command']}` on {machine['cpu']}, {engine['threads']} threads, {engine['dtype']}"
     busy = f", load average {load[0]:.1f}" if load else ""
     when = f"torch {origin['versions'].get('torch')}, {origin['time'][:10]}{busy}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
 from draftproof.engine.engine import Engine
-from draftproof.engine.types import Method, RequestOutput, RoundStats, SamplingParams, TokenLogprob
-from draftproof.targets.open import OpenedTarget
+from draftproof.engine.types import RequestOutput, RoundStats, SamplingParams, TokenLogprob
 
 PLAIN = "plain"
 T = TypeVar("T")
@@ -51,27 +50,16 @@ def ways_of(engine: Engine, tree_budgets: Sequence[int | None] = (None,)) -> dic
     All of them share the loaded weights: nothing but the way of decoding differs, and memory is taken once.
     Trees are left out where drafter or target cannot have them; one budget makes ``tree``, more ``tree-N``.
     """
-    ways = {PLAIN: sibling(engine, "none")}
+    ways = {PLAIN: engine.with_method("none")}
     if engine.drafter is None:
         return ways
-    ways["chain"] = sibling(engine, "chain")
+    ways["chain"] = engine.with_method("chain")
     if engine.drafter.name == "ngram" or not engine.target.capabilities.trees:
         return ways
     for budget in tree_budgets:
         name = "tree" if len(tree_budgets) == 1 else f"tree-{budget}"
-        ways[name] = sibling(engine, "tree", budget)
+        ways[name] = engine.with_method("tree", budget)
     return ways
-
-
-def sibling(engine: Engine, method: Method, tree_budget: int | None = None) -> Engine:
-    """Another engine on the same target and drafter, with a K/V pool of its own. Run one at a time."""
-    facts = engine.describe()
-    options = replace(engine.options, method=method, tree_budget=tree_budget or engine.options.tree_budget)
-    drafter = None if method == "none" else engine.drafter
-    names = {"target": facts["target"], "drafter": facts["drafter"] if drafter else "none"}
-    made = Engine.__new__(Engine)
-    made._set_up(OpenedTarget(engine.target, engine.tokenizer, []), drafter, options, names)
-    return made
 
 
 def timed_run(engine: Engine, ids: Sequence[int], params: SamplingParams) -> TimedRun:

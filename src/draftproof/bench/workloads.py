@@ -58,26 +58,24 @@ class Templating(Protocol):
     def apply_chat_template(self, messages: Sequence[Message]) -> list[int]: ...
 
 
-def load_workload(source: str | Path, *, limit: int | None = None, seed: int | None = None) -> Workload:
+def load_workload(source: str | Path, *, limit: int | None = None, seed: int = 0) -> Workload:
     """The built-in prompts (``demo``) or those of a JSON Lines file; at most ``limit`` of them.
 
     Each line is an object with one of ``messages`` (a conversation that ends with the user), ``turns`` (the
     first is taken), ``prompt``, ``question`` or ``text``; ``name``, ``id``, ``task_id`` or ``question_id``
     names it.
-    ``seed`` picks the subset (default 0): the same on every machine, and a larger limit only adds to it.
+    ``seed`` picks the subset: the same on every machine, and a larger limit only adds to it.
     """
     text, name = _read(source)
     prompts = tuple(_parse(text, str(source)))
     if not prompts:
         raise UsageError(f"{source}: no prompts in this file")
     loaded = Workload(name, prompts, hashlib.sha256(text.encode()).hexdigest(), len(prompts))
-    if limit is None or limit >= len(prompts):
-        if seed is not None:
-            raise UsageError(f"seed {seed} has no effect: all {len(prompts)} prompts of {source} are taken")
-        return loaded
-    if limit < 1:
+    if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is out of range: it must be at least 1")
-    return replace(loaded, prompts=subset(prompts, limit, seed or 0), seed=seed or 0)
+    if limit is None or limit >= len(prompts):
+        return loaded
+    return replace(loaded, prompts=subset(prompts, limit, seed), seed=seed)
 
 
 def subset(prompts: Sequence[WorkloadPrompt], limit: int, seed: int) -> tuple[WorkloadPrompt, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -17,6 +18,7 @@ from draftproof.cli.terminal import note
 from draftproof.errors import EXIT_FINDINGS, UsageError
 
 if TYPE_CHECKING:
+    from draftproof.bench.reference import TransformersReference
     from draftproof.bench.speed import Peer
     from draftproof.bench.workloads import Workload
     from draftproof.engine.engine import Engine
@@ -26,13 +28,29 @@ SPEED_PROMPTS, SPEED_TOKENS = 8, 96
 TREE_BUDGETS = (8, 16, 32)
 REFERENCE_PROMPTS = 10
 
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Most prompts taken of each file.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Chooses which prompts, where there are more. [default: 0]")]
+_PROMPTS_HELP = (
+    "JSON Lines with prompt, question, turns, messages or text; demo: the built-in ones. Repeatable. [default: demo]"
+)
+_SEED_HELP = "Chooses which prompts, where there are more. [default: 0]"
+_REFERENCE_HELP = "Prompts also run through transformers' own generate, in float32. [default: 10]"
+_GGUF_HELP = "Model for llama.cpp. Repeatable. Default: a GGUF target's own."
+Prompts = Annotated[list[str] | None, typer.Option("--prompts", metavar="FILE", help=_PROMPTS_HELP)]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Most prompts taken of each file.")]
+Seed = Annotated[int | None, typer.Option("--seed", help=_SEED_HELP)]
+Tokens = Annotated[int, typer.Option("--max-tokens", metavar="N", help="Per prompt.")]
 Speculative = Annotated[
     int | None, typer.Option("--num-speculative-tokens", metavar="N", help="Drafted tokens per round.")
 ]
+TreeBudget = Annotated[int | None, typer.Option("--tree-budget", metavar="N", help="Nodes of the tree.")]
+TreeBudgets = Annotated[
+    list[int] | None,
+    typer.Option("--tree-budget", metavar="N", help="Nodes of the tree. Repeatable. [default: 8, 16, 32]"),
+]
+Reference = Annotated[int | None, typer.Option("--reference", metavar="N", help=_REFERENCE_HELP)]
+Repeats = Annotated[int, typer.Option("--repeats", metavar="N", help="Runs of each prompt.")]
+Peers = Annotated[bool, typer.Option("--peers/--no-peers", help="Also measure transformers and llama.cpp.")]
+Gguf = Annotated[list[Path] | None, typer.Option("--gguf", metavar="FILE", help=_GGUF_HELP)]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
-PROMPTS_HELP = "JSON Lines with prompt, question, turns, messages or text; demo: the built-in ones."
 
 app = typer.Typer(no_args_is_help=True, help="Measure: equal to the target alone? how fast? Results are saved.")
 
@@ -44,19 +62,12 @@ def exactness(
     load: LoadFlags,
     common: CommonFlags,
     num_speculative_tokens: Speculative = None,
-    tree_budget: Annotated[int | None, typer.Option("--tree-budget", metavar="N", help="Nodes of the tree.")] = None,
-    prompts: Annotated[str, typer.Option("--prompts", metavar="FILE", help=PROMPTS_HELP)] = "demo",
+    tree_budget: TreeBudget = None,
+    prompts: Prompts = None,
     limit: Limit = EXACTNESS_PROMPTS,
     seed: Seed = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Per prompt.")] = EXACTNESS_TOKENS,
-    reference: Annotated[
-        int | None,
-        typer.Option(
-            "--reference",
-            metavar="N",
-            help="Prompts also run through transformers' own generate, in float32. [default: 10]",
-        ),
-    ] = None,
+    max_tokens: Tokens = EXACTNESS_TOKENS,
+    reference: Reference = None,
     out: Out = Path("results"),
     json_output: JsonFlag = False,
 ) -> None:
@@ -66,40 +77,26 @@ def exactness(
     """
     if load.drafter is None:
         raise UsageError("bench exactness compares drafting with the target alone: give a --drafter")
-    if reference is not None and load.dtype != "float32":
-        raise UsageError("--reference has no effect without --dtype float32: in 16 bits two engines round differently")
-    workload = _workload(prompts, limit, seed)
-    arguments: dict[str, Any] = {"num_speculative_tokens": num_speculative_tokens}
-    arguments |= {"method": "tree", "tree_budget": tree_budget} if tree_budget is not None else {}
-    engine = _open(model, load, common, arguments)
-    document = _exactness(
-        engine, workload, load, max_tokens, REFERENCE_PROMPTS if reference is None else reference, common
-    )
-    document["workload"] = workload.describe()
-    _finish(document, out / f"exactness-{engine.describe()['dtype']}.json", workload.seed, common, json_output)
-    if not document["passed"]:
-        raise typer.Exit(EXIT_FINDINGS)
-
-
-def _exactness(
-    engine: Engine, workload: Workload, load: LoadFlags, max_tokens: int, reference: int, common: CommonFlags
-) -> dict[str, Any]:
+    workloads = _workloads(prompts, limit, seed)
+    tuning: dict[str, Any] = {"num_speculative_tokens": num_speculative_tokens, "tree_budget": tree_budget}
+    engine = _open(model, load, common, tuning | ({"method": "tree"} if tree_budget is not None else {}))
     from draftproof.bench.exactness import run_exactness
-    from draftproof.bench.reference import TransformersReference
     from draftproof.bench.ways import ways_of
-    from draftproof.bench.workloads import encode
 
-    witness = None
-    if load.dtype == "float32" and reference > 0:
-        witness = TransformersReference.load(engine.describe()["target"], engine.options, engine.eos_token_ids)
-    return run_exactness(
+    count = REFERENCE_PROMPTS if reference is None else reference
+    document = run_exactness(
         ways_of(engine),
-        [(p.name, encode(engine, p)) for p in workload.prompts],
+        # Taken in turn, so that the first ones are of every file.
+        list(filter(None, chain.from_iterable(zip_longest(*_encoded(engine, workloads).values())))),
         max_tokens=max_tokens,
-        reference=witness,
-        reference_prompts=reference,
+        reference=_reference(engine, count, asked=reference is not None),
+        reference_prompts=count,
         progress=partial(note, quiet=common.quiet),
     )
+    dtype = document["engine"]["dtype"]
+    _finish(document, workloads, out / f"exactness-{dtype}.json", common, as_json=json_output)
+    if not document["passed"]:
+        raise typer.Exit(EXIT_FINDINGS)
 
 
 @app.command(cls=SectionedCommand)
@@ -109,23 +106,14 @@ def speed(
     load: LoadFlags,
     common: CommonFlags,
     num_speculative_tokens: Speculative = None,
-    tree_budget: Annotated[
-        list[int] | None,
-        typer.Option("--tree-budget", metavar="N", help="Nodes of the tree. Repeatable. [default: 8, 16, 32]"),
-    ] = None,
-    prompts: Annotated[
-        list[str] | None,
-        typer.Option("--prompts", metavar="FILE", help=f"{PROMPTS_HELP} Repeatable. [default: demo]"),
-    ] = None,
+    tree_budget: TreeBudgets = None,
+    prompts: Prompts = None,
     limit: Limit = SPEED_PROMPTS,
     seed: Seed = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Per prompt.")] = SPEED_TOKENS,
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Runs of each prompt.")] = 3,
-    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Also measure transformers and llama.cpp.")] = True,
-    gguf: Annotated[
-        list[Path] | None,
-        typer.Option("--gguf", metavar="FILE", help="Model for llama.cpp. Repeatable. Default: a GGUF target's own."),
-    ] = None,
+    max_tokens: Tokens = SPEED_TOKENS,
+    repeats: Repeats = 3,
+    peers: Peers = True,
+    gguf: Gguf = None,
     out: Out = Path("results"),
     json_output: JsonFlag = False,
 ) -> None:
@@ -140,19 +128,16 @@ def speed(
     for name, value in (("--repeats", repeats), *(("--tree-budget", n) for n in tree_budget or ())):
         if value < 1:
             raise UsageError(f"{name} {value} is out of range: it must be at least 1")
+    workloads = _workloads(prompts, limit, seed)
+    engine = _open(model, load, common, {"num_speculative_tokens": num_speculative_tokens})
     from draftproof.bench.speed import run_speed
     from draftproof.bench.ways import ways_of
-    from draftproof.bench.workloads import encode
 
-    workloads = [_workload(source, limit, seed) for source in prompts or ["demo"]]
-    engine = _open(model, load, common, {"num_speculative_tokens": num_speculative_tokens})
-    encoded = {w.name: [(p.name, encode(engine, p)) for p in w.prompts] for w in workloads}
-    if len(encoded) < len(workloads):
-        raise UsageError("--prompts: two files have the same name, so their results could not be told apart")
-    first = [ids for _, ids in encoded[workloads[0].name]]
     ways = ways_of(engine, tree_budget or TREE_BUDGETS)
     if tree_budget and not any(name.startswith("tree") for name in ways):
         raise UsageError(f"--tree-budget has no effect: {engine.target.capabilities.why_no_trees}")
+    encoded = _encoded(engine, workloads)
+    first = [ids for _, ids in encoded[workloads[0].name]]
     document = run_speed(
         ways,
         encoded,
@@ -161,8 +146,55 @@ def speed(
         peers=_peers(engine, first, max_tokens, repeats, gguf or []) if peers else {},
         progress=partial(note, quiet=common.quiet),
     )
-    document["workload_files"] = [w.describe() for w in workloads]
-    _finish(document, out / "speed.json", workloads[0].seed, common, json_output)
+    _finish(document, workloads, out / "speed.json", common, as_json=json_output)
+
+
+def _workloads(sources: list[str] | None, limit: int, seed: int | None) -> list[Workload]:
+    from draftproof.bench.workloads import load_workload
+
+    loaded = [load_workload(source, limit=limit, seed=seed or 0) for source in sources or ["demo"]]
+    if seed is not None and all(workload.seed is None for workload in loaded):
+        raise UsageError(f"--seed has no effect: --limit {limit} takes every prompt")
+    names = [workload.name for workload in loaded]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--prompts: two files are called {name!r}, so their results could not be told apart")
+    return loaded
+
+
+def _open(model: str, load: LoadFlags, common: CommonFlags, tuning: dict[str, Any]) -> Engine:
+    """The engine with its drafter; the ways that are compared share its weights."""
+    check_loading(model, load)
+    chosen = {name: value for name, value in tuning.items() if value is not None}
+    if chosen and load.drafter is None:
+        raise UsageError("--num-speculative-tokens has no effect without a --drafter")
+    arguments = {"target": model} | given(load) | chosen
+    return cast("Engine", open_engine(arguments, quiet=common.quiet, debug=common.debug))
+
+
+def _encoded(engine: Engine, workloads: list[Workload]) -> dict[str, list[tuple[str, list[int]]]]:
+    """Named token ids by workload; with several workloads their names go in front."""
+    from draftproof.bench.workloads import encode
+
+    def name(workload: Workload, prompt: str) -> str:
+        return prompt if len(workloads) == 1 else f"{workload.name} {prompt}"
+
+    return {w.name: [(name(w, p.name), encode(engine, p)) for p in w.prompts] for w in workloads}
+
+
+def _reference(engine: Engine, count: int, *, asked: bool) -> TransformersReference | None:
+    """The outside witness, where it can be held to every token."""
+    import torch
+
+    from draftproof.bench.reference import TransformersReference
+
+    if engine.target.info.dtype != torch.float32:
+        if asked:
+            raise UsageError("--reference has no effect in 16 bits, where two engines may round apart")
+        return None
+    if count < 1:
+        return None
+    return TransformersReference.load(engine.describe()["target"], engine.options, engine.eos_token_ids)
 
 
 def _peers(
@@ -185,27 +217,16 @@ def _peers(
     return found
 
 
-def _workload(source: str, limit: int | None, seed: int | None) -> Workload:
-    from draftproof.bench.workloads import load_workload
-
-    return load_workload(source, limit=limit, seed=seed)
-
-
-def _open(model: str, load: LoadFlags, common: CommonFlags, tuning: dict[str, Any]) -> Engine:
-    """The engine with its drafter; the ways that are compared share its weights."""
-    check_loading(model, load)
-    arguments = {"target": model} | given(load) | {k: v for k, v in tuning.items() if v is not None}
-    if load.drafter is None and len(arguments) > 1 + len(given(load)):
-        raise UsageError("--num-speculative-tokens has no effect without a --drafter")
-    return cast("Engine", open_engine(arguments, quiet=common.quiet, debug=common.debug))
-
-
-def _finish(document: dict[str, Any], path: Path, seed: int | None, common: CommonFlags, as_json: bool) -> None:
+def _finish(
+    document: dict[str, Any], workloads: list[Workload], path: Path, common: CommonFlags, *, as_json: bool
+) -> None:
     from draftproof.bench.provenance import provenance
     from draftproof.bench.results import to_text, write_result
     from draftproof.bench.tables import render
 
-    document["provenance"] = provenance(seed)
+    document["workload_files"] = [workload.describe() for workload in workloads]
+    seeds = [workload.seed for workload in workloads if workload.seed is not None]
+    document["provenance"] = provenance(seeds[0] if seeds else None)
     write_result(path, document)
     print(to_text(document, indent=None) if as_json else render(document), end="")
     note(f"wrote {path}", quiet=common.quiet)

@@ -16,6 +16,7 @@ from draftproof.cli.terminal import err_console, note
 def open_engine(arguments: dict[str, Any], *, quiet: bool, debug: bool) -> TextEngine:
     """The engine for these arguments. Says on stderr what was set and what is being loaded."""
     note(prepare_threads(arguments.get("threads")), quiet=quiet)
+    listen_to_the_log(quiet)
     if not debug:
         silence_libraries()
     if quiet:
@@ -72,6 +73,23 @@ def silence_kernels() -> None:
     from draftproof.native.runtime import set_progress
 
     set_progress(lambda line: None)
+
+
+class _Notes(logging.Handler):
+    """The package's own log lines as notes on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "warning: " if record.levelno >= logging.WARNING else ""
+        note(prefix + record.getMessage())
+
+
+def listen_to_the_log(quiet: bool) -> None:
+    """Show what the package logs: announcements of slow steps unless quiet, warnings always."""
+    logger = logging.getLogger("draftproof")
+    if not any(isinstance(handler, _Notes) for handler in logger.handlers):
+        logger.addHandler(_Notes())
+        logger.propagate = False
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 def _loading(target: str, drafter: str | None, quiet: bool) -> AbstractContextManager[object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -58,9 +59,25 @@ class Engine:
         opened = OpenedTarget(wrap_model(model, chosen, notes), tokenizer, notes)
         _refuse_tree(type(model).__name__, opened.target, chosen)
         made = drafter(opened.target) if drafter else None
-        engine = cls.__new__(cls)
         names = {"target": type(model).__name__, "drafter": made.name if made else "none"}
-        engine._set_up(opened, made, chosen, names)
+        return cls._of(opened, made, chosen, names)
+
+    def with_method(self, method: Method, tree_budget: int | None = None) -> Engine:
+        """Another engine on the same weights that decodes in another way, with a K/V pool of its own. Run the two
+        one at a time."""
+        options = replace(self.options, method=method, tree_budget=tree_budget or self.options.tree_budget)
+        drafter = None if method == "none" else self.drafter
+        names = self._names if drafter else self._names | {"drafter": "none"}
+        opened = OpenedTarget(self.target, self.tokenizer)
+        _refuse_tree(self._names["target"], self.target, options)
+        return type(self)._of(opened, drafter, options, names)
+
+    @classmethod
+    def _of(
+        cls, opened: OpenedTarget, drafter: Drafter | None, options: EngineOptions, names: dict[str, str]
+    ) -> Engine:
+        engine = cls.__new__(cls)
+        engine._set_up(opened, drafter, options, names)
         return engine
 
     def _set_up(

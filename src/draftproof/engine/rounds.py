@@ -20,6 +20,7 @@ from draftproof.engine.request import Request
 from draftproof.engine.sampling import (
     Distribution,
     distribution,
+    greedy_tokens,
     needs_processing,
     process_logits,
     top_logprobs,
@@ -166,7 +167,7 @@ class RoundLoop:
             )
 
         if params.greedy and not needs_processing(params):
-            best = logits.argmax(dim=-1).tolist()
+            best = greedy_tokens(logits)
             return walk(proposal.tree, lambda row, path: best[row])
         if proposal.q is None or params.greedy:
             return walk(proposal.tree, picker(row_logits, params, request.rng, position))

@@ -10,6 +10,7 @@ struct Linear {
   Packed m;
   int n = 0, k = 0;
   std::vector<u32> x;
+  std::mutex use;  // x serves one call at a time
 };
 
 API void dp_runtime(void* parallel_entry, void* thread_num, void* num_threads) {
@@ -51,14 +52,13 @@ API void* dp_linear_new(const void* weight, int n, int k, int bf16, const float*
 API void dp_linear_free(void* l) { delete (Linear*)l; }
 
 // y [rows, n] = x [rows, k] @ weight.T + bias; x is float32 or bfloat16.
-API void dp_linear_run(void* handle, const void* x, int x_bf16, int rows, float* y) {
+API int dp_linear_run(void* handle, const void* x, int x_bf16, int rows, float* y) try {
   Linear& l = *(Linear*)handle;
+  std::lock_guard<std::mutex> guard(l.use);
   const Blocks blocks(rows);
   const int words = l.m.row_words();
+  fit(l.x, (size_t)rows * words);
   parallel([&](Worker& t) {
-    // Under the pass lock only one thread may size the shared input.
-    if (t.id == 0) fit(l.x, (size_t)rows * words);
-    t.barrier();
     t.each(rows, 1, [&](int r, bool) {
       RowWriter w = RowWriter::of(l.x.data(), blocks, r, words, l.m.bf16);
       if (!x_bf16) {
@@ -80,6 +80,9 @@ API void dp_linear_run(void* handle, const void* x, int x_bf16, int rows, float*
       for (int i = 0; i < n; i++) memcpy(y + (size_t)(r0 + i) * l.n + (size_t)p * NR, tile + i * NR, (size_t)cols * 4);
     });
   });
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -1;
 }
 
 API void* dp_decoder_new(const DecoderSpec* spec) try { return new Decoder(*spec); } catch (const std::bad_alloc&) { return nullptr; }
@@ -93,13 +96,19 @@ API void dp_decoder_free(void* m) { delete (Decoder*)m; }
 
 API PlanFault dp_check_plan(const Plan* plan, int num_slots, int writes) { return check_plan(*plan, num_slots, writes); }
 
-API void dp_decoder_forward(void* m, const Plan* plan, void* const* kv, const float* x, const int32_t* taps, int n_taps, float* out, float* tap_out) {
+API int dp_decoder_forward(void* m, const Plan* plan, void* const* kv, const float* x, const int32_t* taps, int n_taps, float* out, float* tap_out) try {
   std::lock_guard<std::mutex> guard(((Decoder*)m)->use);
   Pass(*(Decoder*)m, *plan, kv).forward(x, taps, n_taps, out, tap_out);
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -1;
 }
-API void dp_decoder_append(void* m, const Plan* plan, void* const* kv, const float* x) {
+API int dp_decoder_append(void* m, const Plan* plan, void* const* kv, const float* x) try {
   std::lock_guard<std::mutex> guard(((Decoder*)m)->use);
   Pass(*(Decoder*)m, *plan, kv).append(x);
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -1;
 }
 
 struct AttentionSpec {  // mirrors attention.py
@@ -109,11 +118,11 @@ struct AttentionSpec {  // mirrors attention.py
 };
 
 // q, out [rows, heads, head_dim] in the dtype of the pools.
-API void dp_attention(const AttentionSpec* spec, const Plan* plan, const void* q, const void* k, const void* v, void* out) {
+API int dp_attention(const AttentionSpec* spec, const Plan* plan, const void* q, const void* k, const void* v, void* out) try {
   Attn a{plan, spec->heads, spec->kv_heads, spec->head_dim, spec->bf16 != 0, spec->scale, spec->softcap, spec->window, spec->bidirectional != 0, spec->sinks, k, v, nullptr};
-  const int threads = runtime().threads, dim = a.dim;
-  const RowGroups cut(*plan, a.heads, a.kv_heads, threads);
-  std::vector<AttnScratch> scratch(threads);
+  const int dim = a.dim;
+  const RowGroups cut(*plan, a.heads, a.kv_heads, runtime().threads);
+  std::vector<AttnScratch> scratch(MAX_THREADS);
   SplitStore split;
   if (cut.chunks > 1) split.fit(plan->rows, a.heads, cut.chunks, a.padded());
   std::vector<u32> words((size_t)plan->rows * a.heads * a.query_words());
@@ -132,8 +141,40 @@ API void dp_attention(const AttentionSpec* spec, const Plan* plan, const void* q
       }
     });
   });
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -1;
 }
 
 API void dp_rms_norm(const float* x, const float* weight, float* y, int rows, int n, float eps) {
   for (int r = 0; r < rows; r++) rms_norm(x + (size_t)r * n, weight, y + (size_t)r * n, n, eps);
+}
+
+// Asks for large pages under [p, p + bytes); only a hint.
+API void dp_advise(void* p, size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  const uintptr_t page = 4096, from = ((uintptr_t)p + page - 1) / page * page, to = ((uintptr_t)p + bytes) / page * page;
+  if (to > from) madvise((void*)from, to - from, MADV_HUGEPAGE);
+#else
+  (void)p, (void)bytes;
+#endif
+}
+
+// Reads every float of x with all threads; the sum keeps the reads alive.
+API float dp_read(const float* x, size_t n) {
+  std::atomic<float> total{0.f};
+  const size_t piece = (size_t)1 << 16;
+  parallel([&](Worker& t) {
+    vf acc[4] = {zero(), zero(), zero(), zero()};
+    t.each((int)(n / piece), 1, [&](int i, bool) {
+      const float* p = x + (size_t)i * piece;
+      for (size_t j = 0; j < piece; j += 4 * LANES)
+        for (int k = 0; k < 4; k++) acc[k] = acc[k] + ld(p + j + k * LANES);
+    });
+    const float sum = hsum(acc[0] + acc[1] + acc[2] + acc[3]);
+    float old = total.load();
+    while (!total.compare_exchange_weak(old, old + sum)) {
+    }
+  });
+  return total.load();
 }

@@ -9,7 +9,7 @@ import torch
 
 from draftproof.native.checks import KERNEL_DTYPES, check_tensor, plain
 from draftproof.native.plan import RowPlan, check_values
-from draftproof.native.runtime import library
+from draftproof.native.runtime import check_memory, library
 
 
 class AttentionSpec(ctypes.Structure):
@@ -42,6 +42,15 @@ def check_window(window: int | None) -> None:
         raise ValueError(f"window: expected None or at least 1, got {window}")
 
 
+def check_pools(q: torch.Tensor, plan: RowPlan, k_pool: torch.Tensor, v_pool: torch.Tensor) -> None:
+    """Raise ValueError unless queries and pools fit the plan and each other."""
+    check_tensor("q", q, [plan.rows, None, None], KERNEL_DTYPES)
+    heads, dim = int(q.shape[1]), int(q.shape[2])
+    check_tensor("k_pool", k_pool, [None, None, dim], q.dtype)
+    check_tensor("v_pool", v_pool, list(k_pool.shape), q.dtype)
+    check_heads(heads, int(k_pool.shape[1]), dim)
+
+
 def attention(
     q: torch.Tensor,
     plan: RowPlan,
@@ -65,12 +74,8 @@ def attention(
     Returns [R, num_heads, D] in the dtype of q; rows without a key are zero.
     Raises ValueError on misfitting arguments or indices out of range.
     """
-    check_tensor("q", q, [plan.rows, None, None], KERNEL_DTYPES)
-    heads, dim = int(q.shape[1]), int(q.shape[2])
-    check_tensor("k_pool", k_pool, [None, None, dim], q.dtype)
-    check_tensor("v_pool", v_pool, list(k_pool.shape), q.dtype)
-    slots, kv_heads = int(k_pool.shape[0]), int(k_pool.shape[1])
-    check_heads(heads, kv_heads, dim)
+    check_pools(q, plan, k_pool, v_pool)
+    heads, dim, (slots, kv_heads) = int(q.shape[1]), int(q.shape[2]), k_pool.shape[:2]
     check_window(window)
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap: expected None or a positive number, got {softcap}")
@@ -89,5 +94,5 @@ def attention(
         scale, softcap or 0.0, None if held is None else held.data_ptr(),
     )  # fmt: skip
     pointers = (q.data_ptr(), k_pool.data_ptr(), v_pool.data_ptr(), out.data_ptr())
-    library().dp_attention(ctypes.byref(spec), ctypes.byref(struct), *pointers)
+    check_memory(library().dp_attention(ctypes.byref(spec), ctypes.byref(struct), *pointers))
     return out

@@ -13,7 +13,7 @@ import torch
 from draftproof.native.attention import check_heads, check_window
 from draftproof.native.checks import KERNEL_DTYPES, check_tensor, plain
 from draftproof.native.plan import RowPlan, check_values
-from draftproof.native.runtime import library
+from draftproof.native.runtime import check_memory, library
 
 KvPools = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
@@ -42,6 +42,20 @@ class DecoderSpec(ctypes.Structure):
         ("inv_freq", c_void_p),
         ("final_norm", c_void_p),
     )
+
+
+def allocate_pools(
+    num_layers: int, num_slots: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Zeroed (k_pool, v_pool) per layer, each [num_slots, num_kv_heads, head_dim].
+
+    Any tensors of that shape will do for `NativeDecoder`; these share one block
+    of large pages, which makes long contexts measurably faster to read.
+    """
+    block = torch.empty(num_layers, 2, num_slots, num_kv_heads, head_dim, dtype=dtype)
+    library().dp_advise(block.data_ptr(), block.numel() * block.element_size())
+    block.zero_()
+    return [(block[layer, 0], block[layer, 1]) for layer in range(num_layers)]
 
 
 @dataclass
@@ -110,26 +124,33 @@ class NativeDecoder:
         self._bidirectional = any(layer.bidirectional for layer in layers)
         check_tensor("gate", layers[0].gate, [None, hidden_size], dtype, contiguous=False)
         self.intermediate_size = int(layers[0].gate.shape[0])
+        self._lib = library()
+        self._handle = self._create(inv_freq, final_norm, (rms_eps, rope_scaling, attn_scale))
+        self._free = weakref.finalize(self, self._lib.dp_decoder_free, c_void_p(self._handle))
+        for index, layer in enumerate(layers):
+            self._add(index, layer)
+
+    def _create(
+        self, inv_freq: torch.Tensor, final_norm: torch.Tensor | None, constants: tuple[float, float, float]
+    ) -> int:
+        """A C decoder without layers; constants are eps, rope_scaling and attn_scale."""
         check_tensor("inv_freq", inv_freq, [None], (torch.float32, torch.float64, torch.bfloat16), contiguous=False)
         half = int(inv_freq.shape[0])
-        if 2 * half > head_dim:
-            raise ValueError(f"inv_freq: expected at most head_dim/2 = {head_dim // 2} values, got {half}")
+        if 2 * half > self.head_dim:
+            raise ValueError(f"inv_freq: expected at most head_dim/2 = {self.head_dim // 2} values, got {half}")
         if final_norm is not None:
-            check_tensor("final_norm", final_norm, [hidden_size], KERNEL_DTYPES, contiguous=False)
+            check_tensor("final_norm", final_norm, [self.hidden_size], KERNEL_DTYPES, contiguous=False)
         freq = plain(inv_freq, torch.float32)
         norm = None if final_norm is None else plain(final_norm, torch.float32)
         spec = DecoderSpec(
-            len(layers), hidden_size, num_heads, num_kv_heads, head_dim, self.intermediate_size,
-            int(dtype == torch.bfloat16), half, rms_eps, rope_scaling, attn_scale,
+            self.num_layers, self.hidden_size, self.num_heads, self.num_kv_heads, self.head_dim,
+            self.intermediate_size, int(self.dtype == torch.bfloat16), half, *constants,
             freq.data_ptr(), None if norm is None else norm.data_ptr(),
         )  # fmt: skip
-        self._lib = library()
-        self._handle = self._lib.dp_decoder_new(ctypes.byref(spec))
-        if not self._handle:
+        handle = self._lib.dp_decoder_new(ctypes.byref(spec))
+        if not handle:
             raise MemoryError("no memory for the packed decoder")
-        self._free = weakref.finalize(self, self._lib.dp_decoder_free, ctypes.c_void_p(self._handle))
-        for index, layer in enumerate(layers):
-            self._add(index, layer)
+        return int(handle)
 
     def _add(self, index: int, layer: LayerWeights) -> None:
         """Check and pack one layer."""
@@ -203,11 +224,12 @@ class NativeDecoder:
         out = torch.empty_like(x)
         tapped = torch.empty(rows, len(wanted) * self.hidden_size) if wanted else None
         if rows:
-            self._lib.dp_decoder_forward(
+            status = self._lib.dp_decoder_forward(
                 self._handle, ctypes.byref(struct), pools, x.data_ptr(),
                 (c_int32 * len(wanted))(*wanted), len(wanted), out.data_ptr(),
                 None if tapped is None else tapped.data_ptr(),
             )  # fmt: skip
+            check_memory(status)
         return out, tapped
 
     def append_context(self, x: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, kv: KvPools) -> None:
@@ -227,4 +249,4 @@ class NativeDecoder:
         struct = plan.as_struct()
         check_values(plan, struct, num_slots, writes=True)
         if rows:
-            self._lib.dp_decoder_append(self._handle, ctypes.byref(struct), pools, x.data_ptr())
+            check_memory(self._lib.dp_decoder_append(self._handle, ctypes.byref(struct), pools, x.data_ptr()))

@@ -12,7 +12,7 @@ struct Pass {
   const bool bf16;
 
   Pass(Decoder& dec, const Plan& p, void* const* pools) : m(dec), plan(p), kv(pools), d(dec.d), s(dec.scratch), blocks(p.rows), bf16(dec.d.bf16) {
-    const size_t rows = plan.rows, threads = runtime().threads;
+    const size_t rows = plan.rows;
     fit(s.residual, rows * d.hidden);
     fit(s.qkv, rows * m.qkv_width());
     fit(s.cosine, rows * d.rope_half);
@@ -21,9 +21,13 @@ struct Pass {
     fit(s.attn, rows * words(m.q_dim()));
     fit(s.ffn, rows * ffn_words());
     fit(s.q, rows * words(m.q_dim()));
-    fit(s.row, threads);
-    fit(s.attention, threads);
-    for (auto& r : s.row) fit(r, (size_t)d.hidden + d.head_dim + 2 * LANES);
+    // Empty until a thread uses its own: the thread count may change any time.
+    fit(s.row, MAX_THREADS);
+    fit(s.attention, MAX_THREADS);
+  }
+  std::vector<float>& own_row(int thread) {
+    fit(s.row[thread], (size_t)std::max(d.hidden, d.head_dim) + LANES);
+    return s.row[thread];
   }
   int words(int k) const { return steps_of(k, bf16) * (bf16 ? B16::XW : F32::XW); }
   int ffn_words() const { return words(d.inter); }
@@ -115,7 +119,7 @@ struct Pass {
   void layer(Worker& t, int l, const RowGroups& cut) {
     const Layer& w = m.layers[l];
     const Packed* after = l + 1 < (int)m.layers.size() ? &m.layers[l + 1].qkv : nullptr;
-    std::vector<float>& own = s.row[t.id];
+    std::vector<float>& own = own_row(t.id);
     const int rows = plan.rows;
     t.each(rows, 1, [&](int r, bool) { norm_row(r, w.input_norm, own); });
     gemm(t, w.qkv, 0, w.qkv.panels, s.x.data(), rows, &w.o, [&](int r0, int n, int p, const float* y) { keep_qkv(r0, n, p, y); });
@@ -166,6 +170,7 @@ struct Pass {
   void append(const float* x) {
     const int rows = plan.rows, keys = m.k_at() / NR;
     parallel([&](Worker& t) {
+      std::vector<float>& own = own_row(t.id);
       t.each(rows, 1, [&](int r, bool) {
         RowWriter::of(s.x.data(), blocks, r, words(d.hidden), bf16).put(0, x + (size_t)r * d.hidden, d.hidden);
         rope_tables(r);
@@ -174,7 +179,7 @@ struct Pass {
         const Packed& w = m.layers[l].qkv;
         gemm(t, w, keys, w.panels - keys, s.x.data(), rows, nullptr, [&](int r0, int n, int p, const float* y) { keep_qkv(r0, n, p, y); });
         t.each(rows * 2 * d.kv_heads, 4, [&](int i, bool) {
-          place_head(l, i / (2 * d.kv_heads), d.heads + i % (2 * d.kv_heads), s.row[t.id]);
+          place_head(l, i / (2 * d.kv_heads), d.heads + i % (2 * d.kv_heads), own);
         });
       }
     });

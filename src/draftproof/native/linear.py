@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from draftproof.native.checks import KERNEL_DTYPES, check_tensor, plain
-from draftproof.native.runtime import library
+from draftproof.native.runtime import check_memory, library
 
 
 class PackedLinear:
@@ -48,7 +48,7 @@ class PackedLinear:
         rows = x.shape[0]
         out = torch.empty(rows, self.out_features, dtype=torch.float32)
         if rows:
-            self._run(self._handle, x.data_ptr(), int(x.dtype == torch.bfloat16), rows, out.data_ptr())
+            check_memory(self._run(self._handle, x.data_ptr(), int(x.dtype == torch.bfloat16), rows, out.data_ptr()))
         return out
 
 

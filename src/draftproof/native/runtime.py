@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import threading
-from ctypes import c_char_p, c_float, c_int, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_size_t, c_void_p
 from pathlib import Path
 
 import torch
@@ -48,15 +48,17 @@ def _declare(lib: ctypes.CDLL) -> None:
         "dp_target": (c_char_p, []),
         "dp_linear_new": (p, [p, i, i, i, p]),
         "dp_linear_free": (None, [p]),
-        "dp_linear_run": (None, [p, p, i, i, p]),
+        "dp_linear_run": (i, [p, p, i, i, p]),
         "dp_decoder_new": (p, [p]),
         "dp_decoder_layer": (i, [p, p]),
         "dp_decoder_free": (None, [p]),
         "dp_check_plan": (PlanFault, [p, i, i]),
-        "dp_decoder_forward": (None, [p, p, p, p, p, i, p, p]),
-        "dp_decoder_append": (None, [p, p, p, p]),
-        "dp_attention": (None, [p, p, p, p, p, p]),
+        "dp_decoder_forward": (i, [p, p, p, p, p, i, p, p]),
+        "dp_decoder_append": (i, [p, p, p, p]),
+        "dp_attention": (i, [p, p, p, p, p, p]),
         "dp_rms_norm": (None, [p, p, p, i, i, c_float]),
+        "dp_advise": (None, [p, c_size_t]),
+        "dp_read": (c_float, [p, c_size_t]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(lib, name)
@@ -140,6 +142,12 @@ def reason() -> str:
 def target() -> str:
     """Instruction set of the kernels: avx512_bf16, avx512, avx2 or generic."""
     return bytes(library().dp_target()).decode()
+
+
+def check_memory(status: int) -> None:
+    """Raise MemoryError if a kernel could not get its working memory."""
+    if status:
+        raise MemoryError("no memory for the working buffers of a native pass")
 
 
 def set_threads(n: int) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from draftproof.runtime import cache_dir
 from draftproof.targets.source import ModelSource, resolve_model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-Notice = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -63,13 +62,12 @@ def load_target(
     dtype: torch.dtype | None,
     revision: str | None = None,
     trust_remote_code: bool = False,
-    notice: Notice = lambda line: None,
 ) -> LoadedTarget:
-    """Load weights and tokenizer. ``notice`` gets one line before anything slow."""
+    """Load weights and tokenizer; what takes long is announced in the log."""
     compat.quiet_transformers()
     source = resolve_model(name, revision)
     if source.kind == "gguf":
-        source = _dequantised(source, notice)
+        source = _dequantised(source)
     kwargs: dict[str, Any] = {"revision": source.revision, "trust_remote_code": trust_remote_code}
     if source.gguf_file:
         kwargs |= {"gguf_file": source.gguf_file}
@@ -105,7 +103,7 @@ def _load_tokenizer(source: ModelSource, kwargs: dict) -> Any:
     return AutoTokenizer.from_pretrained(source.location, **kwargs)
 
 
-def _dequantised(source: ModelSource, notice: Notice) -> ModelSource:
+def _dequantised(source: ModelSource) -> ModelSource:
     """A folder with the GGUF's weights in bfloat16, made once. Falls back to the GGUF itself if it cannot be kept."""
     file = Path(source.location) / str(source.gguf_file)
     stat = file.stat()
@@ -114,12 +112,12 @@ def _dequantised(source: ModelSource, notice: Notice) -> ModelSource:
     cached = ModelSource("folder", source.name, str(folder))
     if (folder / "complete").is_file():
         return cached
-    notice(f"unpacking {file.name} to bfloat16 once (kept in {folder})")
+    log.info("unpacking %s to bfloat16 (once; kept in %s)", file.name, folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder.parent))
     except OSError as error:
-        warnings.warn(f"{cache_dir()}: cannot keep the unpacked weights ({error.strerror})", stacklevel=2)
+        log.warning("%s: cannot keep the unpacked weights (%s)", cache_dir(), error.strerror)
         return source
     try:
         kwargs = {"gguf_file": source.gguf_file}
@@ -131,7 +129,7 @@ def _dequantised(source: ModelSource, notice: Notice) -> ModelSource:
         if isinstance(error, OSError) and (folder / "complete").is_file():
             return cached  # another process was faster
         if isinstance(error, OSError) or "No space left" in str(error):
-            warnings.warn(f"{folder}: cannot keep the unpacked weights ({error})", stacklevel=2)
+            log.warning("%s: cannot keep the unpacked weights (%s)", folder, error)
             return source
         raise _explain(source, error) from error
     finally:

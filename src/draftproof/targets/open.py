@@ -38,7 +38,6 @@ def open_target(name: str, options: EngineOptions) -> OpenedTarget:
         dtype=pick_dtype(options.dtype, device),
         revision=options.revision,
         trust_remote_code=options.trust_remote_code,
-        notice=notes.append,
     )
     return OpenedTarget(wrap_model(loaded.model, options, notes), loaded.tokenizer, notes)
 
