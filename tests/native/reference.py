@@ -118,8 +118,8 @@ def tiny(kind, **changes):
     import transformers
 
     sizes = {
-        "hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
-        "vocab_size": 101, "max_position_embeddings": 512, "head_dim": 8,
+        "hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "vocab_size": 101, "max_position_embeddings": 512, "head_dim": 8,
     }  # fmt: skip
     sizes.update(changes)
     if kind == "Qwen2":

@@ -99,7 +99,9 @@ class Engine:
         wanted = self.options.max_model_len or self.target.info.max_position
         if wanted > self.target.info.max_position:
             raise UsageError(f"max_model_len={wanted} exceeds the target's {self.target.info.max_position} positions")
-        ahead = 1 + max(self.options.tree_budget, self.drafter.num_draft_tokens if self.drafter else 0)
+        drafted = self.drafter.num_draft_tokens if self.drafter else 0
+        self.tree_budget = self.options.tree_budget or max(drafted, 1)
+        ahead = 1 + max(self.tree_budget, drafted)
         drafter_shapes = self.drafter.kv_shapes if self.drafter else ()
         per_token = sum(s.bytes_per_token(self.target.info.dtype) for s in [*self.target.kv_shapes, *drafter_shapes])
         block = self.options.block_size
@@ -130,7 +132,7 @@ class Engine:
             self.drafter,
             self.pool,
             method=self.method,
-            tree_budget=self.options.tree_budget,
+            tree_budget=self.tree_budget,
             draft_method=self.options.draft_sample_method,
         )
         self.scheduler = Scheduler(self.pool, self.loop.slots_ahead())
@@ -277,7 +279,7 @@ class Engine:
             "native": self.target.backend == "native",
             "invariant": self.target.invariant,
             "num_speculative_tokens": self.drafter.num_draft_tokens if self.drafter else 0,
-            "tree_budget": self.options.tree_budget if self.method == "tree" else 0,
+            "tree_budget": self.tree_budget if self.method == "tree" else 0,
             "max_model_len": self.max_model_len,
             "notes": list(self._notes),
         }

@@ -13,7 +13,8 @@ class EngineOptions:
     """Options of :class:`draftproof.Engine`, named as in vLLM and Hugging Face where they mean the same.
 
     ``method``: ``chain`` verifies one drafted sequence, ``tree`` a DDTree of ``tree_budget`` nodes.
-    ``num_speculative_tokens`` None: the drafter's own N. ``draft_sample_method``: how a chain is drawn at
+    ``num_speculative_tokens`` None: the drafter's own N. ``tree_budget`` None: N nodes, so that a tree costs the
+    same rows as a chain. ``draft_sample_method``: how a chain is drawn at
     temperature above 0; ``greedy`` makes seeded text equal to plain sampling's, ``probabilistic`` accepts more.
     ``invariant`` None: on where it is free. ``native`` None: compiled kernels where they can be had.
     ``kv_cache_gb`` bounds the K/V pool; ``max_num_seqs`` the requests that run at once.
@@ -23,7 +24,7 @@ class EngineOptions:
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     num_speculative_tokens: int | None = None
-    tree_budget: int = 16
+    tree_budget: int | None = None
     draft_sample_method: Literal["probabilistic", "greedy"] = "probabilistic"
     invariant: bool | None = None
     native: bool | None = None
