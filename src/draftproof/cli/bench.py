@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -52,6 +52,8 @@ Peers = Annotated[bool, typer.Option("--peers/--no-peers", help="Also measure tr
 Gguf = Annotated[list[Path] | None, typer.Option("--gguf", metavar="FILE", help=_GGUF_HELP)]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
 
+NamedIds = list[tuple[str, list[int]]]
+
 app = typer.Typer(no_args_is_help=True, help="Measure: equal to the target alone? how fast? Results are saved.")
 
 
@@ -86,8 +88,7 @@ def exactness(
     count = REFERENCE_PROMPTS if reference is None else reference
     document = run_exactness(
         ways_of(engine),
-        # Taken in turn, so that the first ones are of every file.
-        list(filter(None, chain.from_iterable(zip_longest(*_encoded(engine, workloads).values())))),
+        _in_turn(_encoded(engine, workloads)),
         max_tokens=max_tokens,
         reference=_reference(engine, count, asked=reference is not None),
         reference_prompts=count,
@@ -172,14 +173,18 @@ def _open(model: str, load: LoadFlags, common: CommonFlags, tuning: dict[str, An
     return cast("Engine", open_engine(arguments, quiet=common.quiet, debug=common.debug))
 
 
-def _encoded(engine: Engine, workloads: list[Workload]) -> dict[str, list[tuple[str, list[int]]]]:
-    """Named token ids by workload; with several workloads their names go in front."""
+def _encoded(engine: Engine, workloads: list[Workload]) -> dict[str, NamedIds]:
     from draftproof.bench.workloads import encode
 
-    def name(workload: Workload, prompt: str) -> str:
-        return prompt if len(workloads) == 1 else f"{workload.name} {prompt}"
+    return {w.name: [(p.name, encode(engine, p)) for p in w.prompts] for w in workloads}
 
-    return {w.name: [(name(w, p.name), encode(engine, p)) for p in w.prompts] for w in workloads}
+
+def _in_turn(encoded: dict[str, NamedIds]) -> NamedIds:
+    """All prompts, of each file one in turn, so that the first ones (the reference's) are of every file."""
+    if len(encoded) == 1:
+        return next(iter(encoded.values()))
+    named = [[(f"{file} {name}", ids) for name, ids in prompts] for file, prompts in encoded.items()]
+    return [prompt for row in zip_longest(*named) for prompt in row if prompt is not None]
 
 
 def _reference(engine: Engine, count: int, *, asked: bool) -> TransformersReference | None:

@@ -96,7 +96,7 @@ def cache_key(compiler: str, flags: list[str]) -> str:
 def cache_roots() -> Iterator[Path]:
     """Folders to keep the library in, best first; the last is temporary."""
     chosen = os.environ.get("DRAFTPROOF_CACHE")
-    yield Path(chosen) if chosen else Path.home() / ".cache" / "draftproof"
+    yield Path(chosen) if chosen else Path(os.path.expanduser("~")) / ".cache" / "draftproof"
     yield Path(tempfile.gettempdir()) / f"draftproof-{os.getuid()}"
 
 
@@ -178,6 +178,6 @@ def build_library(progress: Progress) -> Path:
         for flags in flag_sets():
             try:
                 return build_one(compiler, flags, progress)
-            except (BuildError, OSError) as error:
+            except (BuildError, OSError, subprocess.SubprocessError) as error:
                 problems.append(str(error))
     raise BuildError(problems[0])
