@@ -60,7 +60,6 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.setattr("draftproof.cli.demo.ways_on", made.share)
     monkeypatch.setattr(opening, "prepare_threads", lambda threads: "threads: as the fake says")
     monkeypatch.setattr(opening, "silence_libraries", lambda: None)
-    monkeypatch.setattr(opening, "silence_kernels", lambda: None)
     return made
 
 

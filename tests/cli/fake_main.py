@@ -31,6 +31,5 @@ def ways(engine: Any, tree_budget: int | None) -> dict[str, FakeEngine]:
 
 if __name__ == "__main__":
     opening.make_engine = make
-    opening.silence_kernels = lambda: None
     sys.modules["draftproof.cli.demo"].ways_on = ways  # the name in main's namespace is the command
     sys.exit(main())

@@ -19,8 +19,6 @@ def open_engine(arguments: dict[str, Any], *, quiet: bool, debug: bool) -> TextE
     listen_to_the_log(quiet)
     if not debug:
         silence_libraries()
-    if quiet:
-        silence_kernels()
     with _loading(str(arguments["target"]), arguments.get("drafter"), quiet):
         engine = make_engine(**arguments)
     for remark in engine.describe().get("notes", ()):
@@ -66,13 +64,6 @@ def silence_libraries() -> None:
         from transformers.utils import logging as transformers_logging
 
         transformers_logging.set_verbosity_error()
-
-
-def silence_kernels() -> None:
-    """Compiling them announces itself with a line."""
-    from draftproof.native.runtime import set_progress
-
-    set_progress(lambda line: None)
 
 
 class _Notes(logging.Handler):

@@ -7,6 +7,9 @@ whatever frees, copies or reuses a block does so for both.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +31,20 @@ class KVShape:
 
     def bytes_per_token(self, dtype: torch.dtype) -> int:
         return self.kv_heads * (self.key_dim + self.value_dim) * dtype.itemsize
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on a CPU in anonymous memory that the system fills when it is first touched, in large pages where it
+    can (they make long contexts measurably faster to read). Stale memory could hold NaN, which a weight of zero
+    would not silence."""
+    count = math.prod(shape)
+    if device.type != "cpu" or count == 0:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    memory = mmap.mmap(-1, count * dtype.itemsize)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
 
 class KVPool:
@@ -57,8 +74,8 @@ class KVPool:
         def pools(shapes: Sequence[KVShape]) -> list[LayerKV]:
             return [
                 (
-                    torch.empty(slots, s.kv_heads, s.key_dim, dtype=dtype, device=device),
-                    torch.empty(slots, s.kv_heads, s.value_dim, dtype=dtype, device=device),
+                    lazy_zeros((slots, s.kv_heads, s.key_dim), dtype, device),
+                    lazy_zeros((slots, s.kv_heads, s.value_dim), dtype, device),
                 )
                 for s in shapes
             ]

@@ -10,22 +10,20 @@ everything else in this package then raises `RuntimeError`.
 """
 
 from draftproof.native.attention import attention
-from draftproof.native.decoder import LayerWeights, NativeDecoder, allocate_pools
+from draftproof.native.decoder import LayerWeights, NativeDecoder
 from draftproof.native.linear import PackedLinear, rms_norm
 from draftproof.native.plan import RowPlan
-from draftproof.native.runtime import available, reason, set_progress, set_threads, target
+from draftproof.native.runtime import available, reason, set_threads, target
 
 __all__ = [
     "LayerWeights",
     "NativeDecoder",
     "PackedLinear",
     "RowPlan",
-    "allocate_pools",
     "attention",
     "available",
     "reason",
     "rms_norm",
-    "set_progress",
     "set_threads",
     "target",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from draftproof.native.decoder import NativeDecoder, allocate_pools
+from draftproof.native.decoder import NativeDecoder
 from draftproof.native.linear import PackedLinear
 from draftproof.native.plan import RowPlan
 from draftproof.native.runtime import library
@@ -56,7 +56,11 @@ def rows_table(
     weights in a cache that the other would have emptied.
     """
     most = context + max(rows)
-    kv = allocate_pools(decoder.num_layers, most, decoder.num_kv_heads, decoder.head_dim, decoder.dtype)
+    shape = (most, decoder.num_kv_heads, decoder.head_dim)
+    kv = [
+        (torch.zeros(shape, dtype=decoder.dtype), torch.zeros(shape, dtype=decoder.dtype))
+        for _ in range(decoder.num_layers)
+    ]
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(most, decoder.hidden_size, generator=generator)
     decoder.forward(states, chain_plan(most, 0), kv)

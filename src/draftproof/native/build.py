@@ -8,13 +8,14 @@ file and a cache shared between machines never serves a foreign binary.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE_DIR = Path(__file__).parent
@@ -23,7 +24,7 @@ CHECK_SECONDS = 60
 # Loads the library in a child process: an illegal instruction kills only that.
 CHECK_PROGRAM = "import ctypes,sys; sys.exit(ctypes.CDLL(sys.argv[1]).dp_selftest())"
 
-Progress = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 class BuildError(RuntimeError):
@@ -147,7 +148,7 @@ def check_library(path: Path) -> None:
         raise BuildError(f"self-test of the compiled kernels ended with status {done.returncode}")
 
 
-def build_one(compiler: str, flags: list[str], progress: Progress) -> Path:
+def build_one(compiler: str, flags: list[str]) -> Path:
     """The library for one compiler and set of flags, from the cache if there."""
     folder = writable_folder(cache_key(compiler, flags))
     library = folder / "kernels.so"
@@ -157,7 +158,7 @@ def build_one(compiler: str, flags: list[str], progress: Progress) -> Path:
     os.close(handle)
     draft = Path(name)
     try:
-        progress(f"compiling native kernels with {compiler} (once, about ten seconds)")
+        log.info("compiling native kernels with %s (once, about ten seconds)", compiler)
         run_compiler(compiler, flags, draft)
         check_library(draft)
         os.replace(draft, library)
@@ -166,7 +167,7 @@ def build_one(compiler: str, flags: list[str], progress: Progress) -> Path:
     return library
 
 
-def build_library(progress: Progress) -> Path:
+def build_library() -> Path:
     """Path of a library that passed its self-test on this machine.
 
     Raises BuildError with the first problem met when no combination works.
@@ -177,7 +178,7 @@ def build_library(progress: Progress) -> Path:
     for compiler in find_compilers():
         for flags in flag_sets():
             try:
-                return build_one(compiler, flags, progress)
+                return build_one(compiler, flags)
             except (BuildError, OSError, subprocess.SubprocessError) as error:
                 problems.append(str(error))
     raise BuildError(problems[0])

@@ -44,20 +44,6 @@ class DecoderSpec(ctypes.Structure):
     )
 
 
-def allocate_pools(
-    num_layers: int, num_slots: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Zeroed (k_pool, v_pool) per layer, each [num_slots, num_kv_heads, head_dim].
-
-    Any tensors of that shape will do for `NativeDecoder`; these share one block
-    of large pages, which makes long contexts measurably faster to read.
-    """
-    block = torch.empty(num_layers, 2, num_slots, num_kv_heads, head_dim, dtype=dtype)
-    library().dp_advise(block.data_ptr(), block.numel() * block.element_size())
-    block.zero_()
-    return [(block[layer, 0], block[layer, 1]) for layer in range(num_layers)]
-
-
 @dataclass
 class LayerWeights:
     """Weights of one layer, torch CPU tensors (copied by the decoder).

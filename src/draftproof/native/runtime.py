@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from draftproof.native.build import BuildError, Progress, build_library
+from draftproof.native.build import BuildError, build_library
 
 _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
@@ -23,19 +23,6 @@ class PlanFault(ctypes.Structure):
     """What check_plan found: a code and the index of the first offender."""
 
     _fields_ = (("code", ctypes.c_int32), ("where", ctypes.c_int32))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-_progress: Progress = _say
-
-
-def set_progress(callback: Progress) -> None:
-    """Send the one line that announces a compilation to `callback` (default: stderr)."""
-    global _progress
-    _progress = callback
 
 
 def _declare(lib: ctypes.CDLL) -> None:
@@ -97,7 +84,7 @@ def _load() -> ctypes.CDLL:
         raise BuildError("turned off by DRAFTPROOF_NATIVE=0")
     if sys.byteorder != "little":
         raise BuildError("native kernels need a little-endian CPU")
-    lib = ctypes.CDLL(str(build_library(_progress)))
+    lib = ctypes.CDLL(str(build_library()))
     _declare(lib)
     entry_points = _openmp_entry_points()
     if entry_points:
