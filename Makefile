@@ -9,12 +9,12 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+ZLAB ?= .venv-zlab
 TORCH_ARGS ?=
 PYTEST_ARGS ?=
 MODEL ?= bundled:smollm2
 DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
-PROMPTS ?= $(or $(wildcard ../shared/data/gsm8k_test.jsonl ../shared/data/humaneval.jsonl \
-  ../shared/data/spec_bench.jsonl),demo)
+PROMPTS ?= demo
 
 BIN := $(VENV)/bin
 BENCH_PROMPTS := $(foreach file,$(PROMPTS),--prompts $(file))
@@ -49,8 +49,16 @@ test: $(STAMP)  ## all tests that need no other engine
 test-slow: $(STAMP)  ## tests of minutes
 	@$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-conformance: $(STAMP)  ## against real peers, each in its own environment
-	@$(BIN)/python -m pytest -m conformance $(PYTEST_ARGS)
+conformance: $(STAMP) $(ZLAB)/.installed  ## against real peers, each in its own environment
+	@DRAFTPROOF_RESULTS=results DRAFTPROOF_ZLAB_PYTHON=$(ZLAB)/bin/python DRAFTPROOF_DRAFTER=$(DRAFTER) \
+	  $(BIN)/python -m pytest -m conformance $(PYTEST_ARGS)
+
+$(ZLAB)/.installed: tests/conformance/requirements-zlab.txt constraints.txt
+	@test -x $(ZLAB)/bin/python || $(PYTHON) -m venv $(ZLAB)
+	@$(ZLAB)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(TORCH_ARGS) \
+	  -r tests/conformance/requirements-zlab.txt
+	@$(ZLAB)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps dflash==0.1.0
+	@touch $@
 
 lint: $(STAMP)  ## ruff: rules and format
 	@$(BIN)/ruff check $(SOURCES)

@@ -21,6 +21,14 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until ``device`` has done what it was told, so that a clock read now means something."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
 def register_attention(function: Any) -> None:
     """Make ``function`` known to transformers under our name; no mask function, so models build no mask."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

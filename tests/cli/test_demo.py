@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from draftproof.bench.equality import first_divergence
 from draftproof.cli import demo_run
-from draftproof.cli.demo_run import first_difference
 from draftproof.cli.demo_view import bar, drafter_remark
 from draftproof.cli.prompts import demo_prompts
 
@@ -126,9 +126,9 @@ def test_shipped_prompts():
 
 
 def test_helpers():
-    assert first_difference([1, 2], [1, 2]) is None
-    assert first_difference([1, 2], [1]) == 1
-    assert first_difference([1, 2, 3], [1, 5, 3]) == 1
+    assert first_divergence([1, 2], [1, 2]) is None
+    assert first_divergence([1, 2], [1]) == 1
+    assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
     assert bar(0.5, 4) == "██·· 0.50" and bar(None, 4) == ""
     assert drafter_remark("models/x-standin") and drafter_remark("random:7")
     assert drafter_remark("models/real") is None and drafter_remark(None) is None

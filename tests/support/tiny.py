@@ -150,6 +150,7 @@ class NoisyOracle:
     name = "oracle"
     tap_layers = ()
     kv_shapes = ()
+    max_position = None
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], vocab: int, *, count: int = 7, seed: int = 0) -> None:
         self.answers = answers

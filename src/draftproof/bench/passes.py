@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from draftproof import compat
 from draftproof.drafters.base import CommittedRows, DraftRequest
 from draftproof.engine.engine import Engine
 from draftproof.engine.plan import Segment, build_pass
@@ -81,7 +82,7 @@ class PassBench:
         work = build_pass(self.pool, [Segment(seq, start, self._ids[start : start + rows])])
         began = perf_counter()
         _, taps = self.target.forward(work, self.pool.target_kv, taps=self._taps, logits=range(rows))
-        _wait(self.target.info.device)
+        compat.synchronize(self.target.info.device)
         seconds = perf_counter() - began
         self.target.commit(seq, rows, kept)
         if self.drafter is not None:
@@ -113,15 +114,9 @@ class PassBench:
         for _ in range(_WARM_UPS + self.repeats):
             began = perf_counter()
             work()
-            _wait(self.target.info.device)
+            compat.synchronize(self.target.info.device)
             times.append(perf_counter() - began)
         return statistics.median(times[_WARM_UPS:])
-
-
-def _wait(device: torch.device) -> None:
-    """An accelerator answers before it is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def read_bandwidth(megabytes: int = 512, repeats: int = 7) -> float:

@@ -22,14 +22,19 @@ _THREAD_SETTINGS = ("OMP_", "GOMP_", "KMP_", "MKL_NUM", "DRAFTPROOF_")
 def provenance(seed: int | None = None) -> dict[str, Any]:
     """Plain data for a result file. ``seed``: the one that chose prompts or tokens, if any did."""
     return {
-        "command": shlex.join(["draftproof", *sys.argv[1:]]),
-        "argv": list(sys.argv),
+        "command": shlex.join(["draftproof", *(short_path(argument) for argument in sys.argv[1:])]),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         "machine": machine(),
         "git": git_state(Path(__file__).parent),
         "seed": seed,
     }
+
+
+def short_path(text: str) -> str:
+    """A path outside the working folder by its last part: where it lies on this machine is nobody's business."""
+    outside = text.startswith(("/", "~", "../")) and not text.endswith("/")
+    return text.rpartition("/")[2] if outside else text
 
 
 def versions() -> dict[str, str]:

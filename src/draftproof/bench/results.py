@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from draftproof.bench.provenance import short_path
 from draftproof.errors import UnavailableError, UsageError
 
 _DIGITS = 6  # significant digits of a measurement; more would be noise
@@ -17,7 +18,7 @@ def write_result(path: Path, document: dict[str, Any]) -> Path:
     """Write ``document`` to ``path`` in one step: a reader sees the old file or the new one, never a half."""
     if not str(document.get("schema_version", "")).startswith("draftproof."):
         raise ValueError("a result needs a schema_version such as draftproof.speed/1")
-    text = to_text(document)
+    text = to_text(_publishable(document))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -32,6 +33,17 @@ def write_result(path: Path, document: dict[str, Any]) -> Path:
     except OSError as error:
         raise UnavailableError(f"{path}: cannot be written ({error.strerror})") from None
     return path
+
+
+def _publishable(value: Any) -> Any:
+    """Plain data whose paths outside the working folder are cut to their last part: results are meant to be shown."""
+    if isinstance(value, str):
+        return short_path(value)
+    if isinstance(value, dict):
+        return {key: _publishable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_publishable(entry) for entry in value]
+    return value
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -84,22 +84,16 @@ def reports(ways: Sequence[Way], prompts: Sequence[NamedPrompt]) -> list[WayRepo
 
 
 def _differences(plain: Way, way: Way, prompts: Sequence[NamedPrompt]) -> list[Difference]:
+    from draftproof.bench.equality import first_divergence
+
     found = []
     for prompt, wanted, got in zip(prompts, plain.runs, way.runs, strict=True):
-        position = first_difference(wanted.output.token_ids, got.output.token_ids)
+        position = first_divergence(wanted.output.token_ids, got.output.token_ids)
         if position is not None:
             request = as_request(plain.engine, prompt.text, chat=None)
             judged = explain(plain.engine, request, wanted.output.token_ids, got.output.token_ids)
             found.append(Difference(prompt.name, position, *judged))
     return found
-
-
-def first_difference(wanted: Sequence[int], got: Sequence[int]) -> int | None:
-    """Index of the first token that differs; None when both are the same to the end."""
-    for index, (a, b) in enumerate(zip(wanted, got, strict=False)):
-        if a != b:
-            return index
-    return None if len(wanted) == len(got) else min(len(wanted), len(got))
 
 
 def explain(engine: Any, prompt: Prompt, wanted: Sequence[int], got: Sequence[int]) -> tuple[bool, str]:

@@ -45,6 +45,7 @@ class Drafter(Protocol):
 
     ``tap_layers``: ``output_hidden_states`` indices it reads (empty: none). ``kv_shapes``: context K/V it keeps
     in the engine's pool, under the sequence's own block table. ``num_draft_tokens``: most it can propose.
+    ``max_position``: positions it was made for; nothing is drafted past them. None: any.
     """
 
     @property
@@ -58,6 +59,9 @@ class Drafter(Protocol):
 
     @property
     def num_draft_tokens(self) -> int: ...
+
+    @property
+    def max_position(self) -> int | None: ...
 
     def observe(self, pool: KVPool, committed: Sequence[CommittedRows], taps: Tensor | None) -> None:
         """Take over committed rows. ``taps`` [R, taps × H] are those of the whole pass."""

@@ -39,6 +39,7 @@ class DFlashWeights:
     norm: Tensor
     layers: list[LayerWeights]
     head: Tensor | None = None
+    embedding: Tensor | None = None  # [V, H]; None: the target's is used
     draft_to_target: Tensor | None = None
     mask_embedding: Tensor | None = None
 
@@ -62,6 +63,7 @@ class DFlashDrafter:
         self.weights = weights
         self.tap_layers = spec.tap_layers
         self.num_draft_tokens = num_draft_tokens or spec.num_draft_tokens
+        self.max_position = spec.max_position_embeddings
         self.kv_shapes = [KVShape(spec.num_kv_heads, spec.head_dim, spec.head_dim)] * spec.num_layers
         self._target = target
         self._native = (
@@ -133,18 +135,22 @@ class DFlashDrafter:
         parts = iter(torch.split(logits, [r.count for r in asked]))
         return [Draft(logits=next(parts)) if r.count > 0 else Draft() for r in requests]
 
+    @property
+    def _embedding(self) -> Tensor:
+        return self._target.embedding if self.weights.embedding is None else self.weights.embedding
+
     def _embed_mask(self) -> Tensor:
         if self.weights.mask_embedding is not None:
             row = self.weights.mask_embedding
         else:
-            row = self._target.embedding[self.spec.mask_token_id]
+            row = self._embedding[self.spec.mask_token_id]
         return row.to(self._target.info.dtype) * self.spec.input_embedding_scale
 
     def _block_input(self, requests: Sequence[DraftRequest]) -> Tensor:
         """[anchor, mask × N] per request. The table's bare rows are used: a target's own embedding scale is not."""
         device = self._target.info.device
         anchors = torch.tensor([r.token_ids[-1] for r in requests], device=device)
-        rows = self._target.embedding[anchors] * self.spec.input_embedding_scale
+        rows = self._embedding[anchors] * self.spec.input_embedding_scale
         parts: list[Tensor] = []
         for i, request in enumerate(requests):
             parts += [rows[i : i + 1], self._mask_row[None].expand(request.count, -1)]
@@ -164,7 +170,7 @@ class DFlashDrafter:
         if self.spec.final_logit_softcapping is not None:
             out = self.spec.final_logit_softcapping * torch.tanh(out / self.spec.final_logit_softcapping)
         if self.weights.draft_to_target is None:
-            return out
+            return out[:, : self._target.info.vocab_size]  # padding rows of an own head are no tokens
         full = out.new_full((out.shape[0], self._target.info.vocab_size), float("-inf"))
         full[:, self.weights.draft_to_target] = out
         return full

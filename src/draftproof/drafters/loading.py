@@ -23,8 +23,9 @@ from draftproof.targets.base import Target
 RANDOM_STD = 0.02
 
 
-def load_drafter(name: str, target: Target, options: EngineOptions) -> Drafter:
-    """``ngram``, ``random[:seed]``, a folder or a hub id. Raises one-line errors that name file, field or tensor."""
+def load_drafter(name: str, target: Target, options: EngineOptions, notes: list[str]) -> Drafter:
+    """``ngram``, ``random[:seed]``, a folder or a hub id. Raises one-line errors that name file, field or tensor;
+    what is only doubtful is appended to ``notes``."""
     count = options.num_speculative_tokens
     if name == "ngram":
         return NgramDrafter(count or 7)
@@ -34,7 +35,10 @@ def load_drafter(name: str, target: Target, options: EngineOptions) -> Drafter:
         folder = _locate(name)
         spec = read_spec(folder)
         info = check_tensors(spec, folder)
-        check_pair(spec, _config_of(target), info)
+        notes += check_pair(spec, target.info.config, info)
+        notes += [*spec.warnings, *info.warnings]
+        if spec.unknown_keys:
+            notes.append(f"{folder.name}/config.json: nobody here reads {', '.join(spec.unknown_keys)}")
         weights = read_weights(spec, info, folder, target)
     if count is not None and count > spec.num_draft_tokens:
         raise UsageError(
@@ -69,18 +73,6 @@ def _locate(name: str) -> Path:
         raise UnavailableError(f"{name}: cannot be had from the hub ({short}); is there a network?") from error
 
 
-def _config_of(target: Target) -> dict[str, Any]:
-    """The facts that pairing compares, from the loaded target rather than from its file."""
-    info = target.info
-    return {
-        "hidden_size": info.hidden_size,
-        "vocab_size": info.vocab_size,
-        "num_hidden_layers": info.num_layers,
-        "model_type": info.family,
-        "eos_token_id": list(info.eos_token_ids),
-    }
-
-
 def read_weights(spec: DrafterSpec, info: WeightsInfo, folder: Path, target: Target) -> DFlashWeights:
     """Tensors of a checked checkpoint on the target's device, in its dtype."""
     from safetensors import safe_open
@@ -104,28 +96,35 @@ def read_weights(spec: DrafterSpec, info: WeightsInfo, folder: Path, target: Tar
         norm=get("norm.weight"),
         layers=[_layer(spec, i, get, maybe) for i in range(spec.num_layers)],
         head=maybe("lm_head.weight"),
-        mask_embedding=_mask_embedding(info, folder, get),
+        embedding=maybe("embed_tokens.weight"),
+        mask_embedding=_mask_embedding(spec, info, folder, get),
     )
     if spec.draft_vocab_size is not None:
         offsets = get("d2t").long()
         weights.draft_to_target = torch.arange(len(offsets), device=device) + offsets
         _check_map(weights.draft_to_target, target.info.vocab_size)
+    if weights.mask_embedding is not None:
+        weights.mask_embedding = weights.mask_embedding.to(device, dtype)
     _check_finite(weights, folder)
     return weights
 
 
 def _layer(spec: DrafterSpec, index: int, get: Any, maybe: Any) -> LayerWeights:
     prefix = f"layers.{index}."
+
+    def bias(name: str) -> Tensor | None:
+        return maybe(f"{prefix}self_attn.{name}_proj.bias") if spec.attention_bias else None
+
     return LayerWeights(
         input_norm=get(prefix + "input_layernorm.weight"),
         q=get(prefix + "self_attn.q_proj.weight"),
         k=get(prefix + "self_attn.k_proj.weight"),
         v=get(prefix + "self_attn.v_proj.weight"),
         o=get(prefix + "self_attn.o_proj.weight"),
-        q_bias=maybe(prefix + "self_attn.q_proj.bias"),
-        k_bias=maybe(prefix + "self_attn.k_proj.bias"),
-        v_bias=maybe(prefix + "self_attn.v_proj.bias"),
-        o_bias=maybe(prefix + "self_attn.o_proj.bias"),
+        q_bias=bias("q"),
+        k_bias=bias("k"),
+        v_bias=bias("v"),
+        o_bias=bias("o"),
         q_norm=get(prefix + "self_attn.q_norm.weight"),
         k_norm=get(prefix + "self_attn.k_norm.weight"),
         post_norm=get(prefix + "post_attention_layernorm.weight"),
@@ -137,7 +136,7 @@ def _layer(spec: DrafterSpec, index: int, get: Any, maybe: Any) -> LayerWeights:
     )
 
 
-def _mask_embedding(info: WeightsInfo, folder: Path, get: Any) -> Tensor | None:
+def _mask_embedding(spec: DrafterSpec, info: WeightsInfo, folder: Path, get: Any) -> Tensor | None:
     """The trained mask vector, stored as a tensor or in a file of its own beside the weights."""
     if info.mask_embedding is None:
         return None
@@ -152,6 +151,8 @@ def _mask_embedding(info: WeightsInfo, folder: Path, get: Any) -> Tensor | None:
         value = next(iter(value.values()))
     if not isinstance(value, Tensor):
         raise CheckpointError(f"{file}: holds a {type(value).__name__}, but one tensor is needed")
+    if value.numel() != spec.hidden_size:
+        raise CheckpointError(f"{file}: holds {value.numel()} values, hidden_size is {spec.hidden_size}")
     return value.flatten()
 
 
@@ -165,15 +166,13 @@ def _check_map(ids: Tensor, vocab: int) -> None:
 
 def _check_finite(weights: DFlashWeights, folder: Path) -> None:
     """A NaN anywhere would make every draft the same token and never show as an error."""
-    tensors = [("fc.weight", weights.fc), ("norm.weight", weights.norm)]
-    tensors += [
-        (f"layers.{i} {n}", t)
-        for i, l in enumerate(weights.layers)
-        for n, t in vars(l).items()
-        if isinstance(t, Tensor)
-    ]
+    tensors = [(name, tensor) for name, tensor in vars(weights).items() if isinstance(tensor, Tensor)]
+    for i, layer in enumerate(weights.layers):
+        tensors += [
+            (f"layers.{i} {name}", tensor) for name, tensor in vars(layer).items() if isinstance(tensor, Tensor)
+        ]
     for name, tensor in tensors:
-        if not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{folder}: {name} holds NaN or infinite values; fetch or convert it again")
 
 

@@ -20,6 +20,7 @@ class NgramDrafter:
     name = "ngram"
     tap_layers: Sequence[int] = ()
     kv_shapes: Sequence[KVShape] = ()
+    max_position: int | None = None
 
     def __init__(self, num_draft_tokens: int = 7, *, min_match: int = 2, max_match: int = 4) -> None:
         if not 1 <= min_match <= max_match:

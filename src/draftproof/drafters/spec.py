@@ -163,6 +163,7 @@ class DrafterSpec:
                 "DFlash2's local convolution (conv_kernel_size) is not run yet",
             ),
             (self.selector_rank is not None, "DFlash2's candidate selector (selector_rank) is not run yet"),
+            (self.mlp_bias, "biases in the MLP (mlp_bias) are not run yet"),
             (self.sample_from_anchor, "drafting from the anchor slot (sample_from_anchor) is not run yet"),
             (self.projector is not None, f"the sequential head {show(self.projector)} is not run yet"),
             (self.attention_sinks, "attention sinks (attention_sink_bias) are not run yet"),

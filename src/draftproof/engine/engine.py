@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
 
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.loading import load_drafter
+from draftproof.engine.checks import check_request
 from draftproof.engine.detokenize import IncrementalDetokenizer
 from draftproof.engine.options import EngineOptions
 from draftproof.engine.pool import KVPool
@@ -25,7 +28,7 @@ from draftproof.engine.rounds import RoundLoop
 from draftproof.engine.sampling import TokenHistory, needs_processing
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.types import Event, Method, RequestFinished, RequestOutput, SamplingParams
-from draftproof.errors import CapabilityError, UsageError
+from draftproof.errors import CapabilityError, DraftproofError, UsageError
 from draftproof.targets.base import Target
 from draftproof.targets.open import OpenedTarget, open_target, wrap_model
 
@@ -45,7 +48,7 @@ class Engine:
         chosen = EngineOptions.make(drafter, options)
         opened = open_target(target, chosen)
         _refuse_tree(target, opened.target, chosen)
-        loaded = load_drafter(drafter, opened.target, chosen) if drafter else None
+        loaded = load_drafter(drafter, opened.target, chosen, opened.notes) if drafter else None
         self._set_up(opened, loaded, chosen, {"target": target, "drafter": drafter or "none"})
 
     @classmethod
@@ -54,6 +57,9 @@ class Engine:
     ) -> Engine:
         """An engine around a loaded transformers model (which it takes over). ``drafter`` makes the drafter from
         the wrapped target, so that it can borrow its embeddings and head."""
+        useless = sorted({"threads", "device", "dtype", "revision", "trust_remote_code"} & set(options))
+        if useless:
+            raise UsageError(f"{useless[0]} has no effect on a model that is loaded already")
         chosen = EngineOptions.make("given" if drafter else None, options)
         notes: list[str] = []
         opened = OpenedTarget(wrap_model(model, chosen, notes), tokenizer, notes)
@@ -68,7 +74,7 @@ class Engine:
         options = replace(self.options, method=method, tree_budget=tree_budget or self.options.tree_budget)
         drafter = None if method == "none" else self.drafter
         names = self._names if drafter else self._names | {"drafter": "none"}
-        opened = OpenedTarget(self.target, self.tokenizer)
+        opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
         _refuse_tree(self._names["target"], self.target, options)
         return type(self)._of(opened, drafter, options, names)
 
@@ -92,6 +98,7 @@ class Engine:
         self._names = names
         self.eos_token_ids = frozenset(self.target.info.eos_token_ids)
         self._ids = itertools.count()
+        self._mail: dict[str, deque[Event]] = {}  # events of streams not read yet
         self._build()
 
     def _build(self) -> None:
@@ -146,7 +153,9 @@ class Engine:
         if self.scheduler.knows(request_id):
             raise UsageError(f"request id {request_id!r} is already in use")
         ids = self.encode(prompt)
-        self._check(ids, params)
+        check_request(
+            ids, params, self.target.info.vocab_size, self.max_model_len, has_tokenizer=self.tokenizer is not None
+        )
         stop_ids = set(params.stop_token_ids) | (set() if params.ignore_eos else self.eos_token_ids)
         seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
         self.scheduler.add(
@@ -158,20 +167,38 @@ class Engine:
                 stop_ids=frozenset(stop_ids),
                 rng=RequestRng(seed),
                 history=TokenHistory(ids, self.target.info.vocab_size) if needs_processing(params) else None,
-                detokenizer=IncrementalDetokenizer(self.tokenizer, params.stop) if self.tokenizer else None,
+                detokenizer=self._detokenizer(params),
             )
         )
         return request_id
+
+    def _detokenizer(self, params: SamplingParams) -> IncrementalDetokenizer | None:
+        if self.tokenizer is None:
+            return None
+        return IncrementalDetokenizer(self.tokenizer, params.stop, min_tokens=params.min_tokens)
 
     def step(self) -> list[Event]:
         """Admit and prefill what fits, then run one round over all running requests."""
         events: list[Event] = []
         while (request := self.scheduler.admit()) is not None:
-            events += self.loop.prefill(request)
-            self._retire(events)
+            events += self._guarded([request], partial(self.loop.prefill, request))
         if self.scheduler.running:
-            events += self.loop.round(list(self.scheduler.running))
-            self._retire(events)
+            batch = list(self.scheduler.running)
+            events += self._guarded(batch, partial(self.loop.round, batch))
+        return events
+
+    def _guarded(self, batch: Sequence[Request], work: Callable[[], list[Event]]) -> list[Event]:
+        """Run a piece of work for ``batch``; if it fails half-way its requests end, since their state is unknown.
+        What has a remedy becomes an error event of theirs, anything else is raised with the engine left clean."""
+        try:
+            events = work()
+        except (DraftproofError, MemoryError, torch.OutOfMemoryError) as error:
+            detail = str(error) if isinstance(error, DraftproofError) else "out of memory: lower kv_cache_gb"
+            events = [RequestFinished(r.request_id, "error", detail=detail) for r in batch]
+        except BaseException:
+            self._retire([RequestFinished(r.request_id, "error") for r in batch])
+            raise
+        self._retire(events)
         return events
 
     def abort(self, request_id: str) -> list[Event]:
@@ -205,27 +232,42 @@ class Engine:
         try:
             for prompt, parameters in zip(many, each, strict=True):
                 ids.append(self.add_request(prompt, parameters))
-            outputs = {
-                r.request_id: RequestOutput(r.request_id, list(r.token_ids)) for r in self.scheduler.requests(ids)
-            }
-            while not self.scheduler.idle:
-                for event in self.step():
-                    if event.request_id in outputs:
-                        outputs[event.request_id].apply(event)
-        except BaseException:
-            for request_id in ids:
-                self.abort(request_id)
-            raise
-        return [outputs[request_id] for request_id in ids]
+                self._mail[ids[-1]] = deque()
+            outputs = [RequestOutput(r.request_id, list(r.token_ids)) for r in self.scheduler.requests(ids)]
+            for output in outputs:
+                for event in self._delivered(output.request_id):
+                    output.apply(event)
+            return outputs
+        finally:
+            self._forget(ids)
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Event]:
-        """Events of one request as they happen. Closing the iterator aborts the request."""
+        """Events of one request as they happen. Closing the iterator aborts the request. Several streams may be
+        read in turn: each step serves all of them."""
         request_id = self.add_request(prompt, params)
+        self._mail[request_id] = deque()
         try:
-            while self.scheduler.knows(request_id):
-                yield from (e for e in self.step() if e.request_id == request_id)
+            yield from self._delivered(request_id)
         finally:
+            self._forget([request_id])
+
+    def _delivered(self, request_id: str) -> Iterator[Event]:
+        """This request's events to its last; steps the engine whenever none is at hand."""
+        mail = self._mail[request_id]
+        while True:
+            while mail:
+                event = mail.popleft()
+                yield event
+                if isinstance(event, RequestFinished):
+                    return
+            for event in self.step():
+                if event.request_id in self._mail:
+                    self._mail[event.request_id].append(event)
+
+    def _forget(self, request_ids: Sequence[str]) -> None:
+        for request_id in request_ids:
             self.abort(request_id)
+            self._mail.pop(request_id, None)
 
     # -- text ---------------------------------------------------------------------------------------------
 
@@ -243,28 +285,6 @@ class Engine:
             raise CapabilityError("the target's tokenizer has no chat template; use --raw or give plain prompts")
         out = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=True)
         return list(out["input_ids"])
-
-    def _check(self, ids: Sequence[int], params: SamplingParams) -> None:
-        vocab = self.target.info.vocab_size
-        if not ids:
-            raise UsageError("the prompt is empty: it must have at least one token")
-        if len(ids) >= self.max_model_len:
-            raise UsageError(
-                f"the prompt has {len(ids)} tokens, but prompt and answer together may have {self.max_model_len} "
-                "(max_model_len); shorten it"
-            )
-        wrong = next((i for i in ids if not 0 <= i < vocab), None)
-        if wrong is not None:
-            raise UsageError(f"token id {wrong} is outside the target's vocabulary of {vocab}")
-        for name, values in (
-            ("logit_bias", params.logit_bias or ()),
-            ("stop_token_ids", params.stop_token_ids),
-        ):
-            wrong = next((i for i in values if not 0 <= i < vocab), None)
-            if wrong is not None:
-                raise UsageError(f"{name}: token id {wrong} is outside the target's vocabulary of {vocab}")
-        if params.stop and self.tokenizer is None:
-            raise UsageError("stop strings need a tokenizer, which this target has not; use stop_token_ids")
 
     def describe(self) -> dict[str, Any]:
         """What is running and how, for a card or a log."""

@@ -40,7 +40,9 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     count = math.prod(shape)
     if device.type != "cpu" or count == 0:
         return torch.zeros(shape, dtype=dtype, device=device)
-    memory = mmap.mmap(-1, count * dtype.itemsize)
+    # Private: shared anonymous memory gets no large pages, and a forked child would write into it.
+    flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, count * dtype.itemsize, **flags)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
@@ -137,9 +139,9 @@ class KVPool:
         moves = [(start + src, start + dst) for dst, src in enumerate(rows) if src != dst]
         if not moves:
             return
-        line = self.table[seq].long()
-        source = line[torch.tensor([m[0] for m in moves], device=line.device)]
-        target = line[torch.tensor([m[1] for m in moves], device=line.device)]
+        line = self.table[seq]
+        source = line[torch.tensor([m[0] for m in moves], device=line.device)].long()
+        target = line[torch.tensor([m[1] for m in moves], device=line.device)].long()
         for key, value in self.target_kv:
             key[target] = key[source]
             value[target] = value[source]

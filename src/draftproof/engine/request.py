@@ -30,6 +30,7 @@ class Request:
     prompt_length: int = field(init=False)
     computed: int = 0
     seq: int = -1
+    failure: str = ""  # why the request cannot go on, once it cannot
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.token_ids)

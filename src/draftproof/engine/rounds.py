@@ -13,12 +13,14 @@ from time import perf_counter
 
 from torch import Tensor
 
+from draftproof import compat
 from draftproof.drafters.base import CommittedRows, Draft, Drafter, DraftRequest
 from draftproof.engine.plan import Pass, Segment, build_pass
 from draftproof.engine.pool import KVPool
 from draftproof.engine.request import Request
 from draftproof.engine.sampling import (
     Distribution,
+    check_finite,
     distribution,
     greedy_tokens,
     needs_processing,
@@ -37,6 +39,7 @@ from draftproof.engine.types import (
     TokensCommitted,
 )
 from draftproof.engine.verify import DraftMethod, Walk, draft_tokens, picker, reject, walk
+from draftproof.errors import DraftproofError
 from draftproof.targets.base import Target
 
 PREFILL_ROWS = 512  # prompt rows per pass: enough to keep the matrix units busy, few enough to stay in cache
@@ -88,15 +91,15 @@ class RoundLoop:
         logits, taps = self.target.forward(
             work, self.pool.target_kv, taps=self._taps, logits=range(len(work.token_ids))
         )
+        compat.synchronize(self.target.info.device)
         verify_s = perf_counter() - verify_began
-        walks = [
-            self._verify(r, p, logits[work.rows(i)]) for i, (r, p) in enumerate(zip(batch, proposals, strict=True))
-        ]
-        results = [self._commit(r, w, logits[work.rows(i)]) for i, (r, w) in enumerate(zip(batch, walks, strict=True))]
+        rows = [logits[work.rows(i)] for i in range(len(batch))]
+        walks = [self._guarded_verify(*each) for each in zip(batch, proposals, rows, strict=True)]
+        results = [self._commit(*each) for each in zip(batch, walks, rows, strict=True)]
         draft_s += self._keep(work, batch, walks, taps)
         host_s = perf_counter() - began - draft_s - verify_s
         stats = [
-            RoundStats(len(p.tree), p.tree.depth, w.accepted, len(c.token_ids), draft_s, verify_s, host_s)
+            RoundStats(len(p.tree), p.tree.depth, w.accepted if w else 0, len(c.token_ids), draft_s, verify_s, host_s)
             for p, w, (c, _) in zip(proposals, walks, results, strict=True)
         ]
         return [e for s, (c, finished) in zip(stats, results, strict=True) for e in _events(c, s, finished)]
@@ -118,8 +121,7 @@ class RoundLoop:
                 self.drafter.observe(self.pool, [rows], taps)
             request.computed += len(piece)
         assert logits is not None
-        first = self._verify(request, Proposal(Tree()), logits)
-        committed, finished = self._commit(request, first, logits)
+        committed, finished = self._commit(request, self._verify(request, Proposal(Tree()), logits), logits)
         ready = PrefillFinished(request.request_id, request.prompt_length, perf_counter() - began)
         return [ready, committed, *finished]
 
@@ -131,11 +133,18 @@ class RoundLoop:
         began = perf_counter()
         most = self.drafter.num_draft_tokens
         # A single remaining token comes from the target anyway.
-        counts = [min(most, r.remaining) if r.remaining > 1 else 0 for r in batch]
+        counts = [min(most, r.remaining, self._positions_left(r)) if r.remaining > 1 else 0 for r in batch]
         asked = [DraftRequest(r.seq, r.token_ids, n) for r, n in zip(batch, counts, strict=True)]
         drafts = self.drafter.propose(self.pool, asked)
+        compat.synchronize(self.target.info.device)
         proposals = [self._proposal(r, d) for r, d in zip(batch, drafts, strict=True)]
         return proposals, perf_counter() - began
+
+    def _positions_left(self, request: Request) -> int:
+        """Tokens the drafter can still place before its own last position."""
+        assert self.drafter is not None
+        limit = self.drafter.max_position
+        return request.remaining if limit is None else max(limit - len(request.token_ids), 0)
 
     def _proposal(self, request: Request, draft: Draft) -> Proposal:
         if draft.logits is None:
@@ -154,6 +163,14 @@ class RoundLoop:
 
     # -- verify -------------------------------------------------------------------------------------------
 
+    def _guarded_verify(self, request: Request, proposal: Proposal, logits: Tensor) -> Walk | None:
+        """None if this request's numbers cannot be decided on; the others of the batch are not touched by that."""
+        try:
+            return self._verify(request, proposal, logits)
+        except DraftproofError as error:
+            request.failure = str(error)
+            return None
+
     def _verify(self, request: Request, proposal: Proposal, logits: Tensor) -> Walk:
         """``logits`` [1 + nodes, V]: row 0 after the anchor, row i + 1 after node i."""
         params, position = request.params, len(request.token_ids)
@@ -168,6 +185,7 @@ class RoundLoop:
 
         if params.greedy and not needs_processing(params):
             best = greedy_tokens(logits)
+            check_finite(logits, best)
             return walk(proposal.tree, lambda row, path: best[row])
         if proposal.q is None or params.greedy:
             return walk(proposal.tree, picker(row_logits, params, request.rng, position))
@@ -181,7 +199,10 @@ class RoundLoop:
 
     # -- commit -------------------------------------------------------------------------------------------
 
-    def _commit(self, request: Request, result: Walk, logits: Tensor) -> tuple[TokensCommitted, list[Event]]:
+    def _commit(self, request: Request, result: Walk | None, logits: Tensor) -> tuple[TokensCommitted, list[Event]]:
+        if result is None:
+            nothing = TokensCommitted(request.request_id, (), "", 0)
+            return nothing, [RequestFinished(request.request_id, "error", detail=request.failure)]
         kept = request.commit(result.committed)
         logprobs: tuple[TokenLogprob, ...] | None = None
         if request.params.logprobs is not None:
@@ -198,11 +219,13 @@ class RoundLoop:
         rest = request.detokenizer.flush() if request.detokenizer else ""
         return committed, [RequestFinished(request.request_id, kept.reason, rest, kept.detail)]
 
-    def _keep(self, work: Pass, batch: Sequence[Request], walks: Sequence[Walk], taps: Tensor | None) -> float:
+    def _keep(self, work: Pass, batch: Sequence[Request], walks: Sequence[Walk | None], taps: Tensor | None) -> float:
         """Make the accepted rows the sequence's next positions, in the pool and for the drafter. Returns the
         seconds the drafter took to make context K/V: a part of the drafter's pass."""
         committed = []
         for i, (request, result) in enumerate(zip(batch, walks, strict=True)):
+            if result is None:
+                continue
             rows = [0, *(node + 1 for node in result.path)]
             start = work.segments[i].start
             self.pool.compact(request.seq, start, rows)
@@ -212,8 +235,11 @@ class RoundLoop:
         began = perf_counter()
         if self.drafter is not None:
             self.drafter.observe(self.pool, committed, taps)
+            compat.synchronize(self.target.info.device)
         return perf_counter() - began
 
 
 def _events(committed: TokensCommitted, stats: RoundStats, finished: list[Event]) -> list[Event]:
+    if not committed.token_ids:  # the round failed
+        return finished
     return [committed, RoundFinished(committed.request_id, stats), *finished]

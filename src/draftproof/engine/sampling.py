@@ -160,6 +160,19 @@ def greedy_token(row: Tensor) -> int:
     return greedy_tokens(row[None])[0]
 
 
+def check_finite(rows: Tensor, best: Sequence[int]) -> None:
+    """Raise if a row's largest logit (at ``best``) is NaN or infinite: its argmax would mean nothing."""
+    largest = rows.gather(1, torch.tensor(best, device=rows.device)[:, None])
+    if not bool(torch.isfinite(largest).all()):
+        raise _overflowed(largest[~torch.isfinite(largest)][0].item())
+
+
+def _overflowed(largest: float) -> DraftproofError:
+    return DraftproofError(
+        f"largest logit is {largest}: the model's numbers overflowed; load it in bfloat16 or float32"
+    )
+
+
 def distribution(row: Tensor, params: SamplingParams) -> Distribution:
     """The distribution a row [V] is sampled from under ``params``; a point mass at temperature 0.
 
@@ -173,11 +186,11 @@ def distribution(row: Tensor, params: SamplingParams) -> Distribution:
     if params.greedy:
         return Distribution.point(greedy_token(row))
     row = row.detach().float()
+    if row.device.type == "mps":
+        row = row.cpu()  # no float64 there
     largest = float(row.max())  # NaN if any entry is
     if not math.isfinite(largest):
-        raise DraftproofError(
-            f"largest logit is {largest}: the model's numbers overflowed; load it in bfloat16 or float32"
-        )
+        raise _overflowed(largest)
     temperature, min_p, top_p = params.temperature, params.min_p, params.top_p
     if 0 < params.top_k < row.shape[0]:
         values, ids = _top_with_ties(row, params.top_k)

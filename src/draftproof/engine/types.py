@@ -82,6 +82,9 @@ class SamplingParams:
         for good, name, value, allowed in rules:
             if not good:
                 raise UsageError(f"{name}={value!r} is out of range: it must be {allowed}")
+        for token, bias in (self.logit_bias or {}).items():
+            if not bias < float("inf"):  # NaN and +inf; -inf bans a token
+                raise UsageError(f"logit_bias: {bias!r} for token {token} must be a finite number or -inf")
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         if any(not isinstance(s, str) or not s for s in self.stop):
@@ -108,7 +111,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class RoundStats:
-    """One draft → verify → commit round of one request. Times in seconds, wall clock.
+    """One draft → verify → commit round of one request. Times in seconds, wall clock, of the whole batch's round.
 
     ``drafted``: tokens proposed (tree: nodes without the root); ``depth``: longest proposed continuation;
     ``accepted``: drafted tokens the target agreed with; ``produced``: tokens committed, bonus included (less

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class TargetInfo:
     eos_token_ids: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the language model's whole config
 
 
 class Target(Protocol):

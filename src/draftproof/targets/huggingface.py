@@ -170,6 +170,7 @@ def target_info(model: Any, config: Any) -> TargetInfo:
         eos_token_ids=tuple(dict.fromkeys(int(i) for i in eos)),
         dtype=model.get_input_embeddings().weight.dtype,
         device=model.get_input_embeddings().weight.device,
+        config=config.to_dict() | {"vocab_size": model.get_output_embeddings().weight.shape[0]},
     )
 
 

@@ -85,7 +85,7 @@ class NativeTarget:
         hidden, tapped = self._decoder.forward(x, batch.plan, kv, taps)
         if not len(logits):
             return hidden.new_zeros(0, self.info.vocab_size), tapped
-        if len(logits) == len(hidden):
+        if isinstance(logits, range) and logits == range(len(hidden)):
             return self._head(hidden), tapped
         return self._head(hidden[torch.as_tensor(logits, dtype=torch.long)].contiguous()), tapped
 

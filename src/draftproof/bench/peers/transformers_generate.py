@@ -77,7 +77,7 @@ def measure_transformers(
         tokens_per_second=statistics.median(rates),
         runs=rates,
         end_to_end=statistics.median(timings["end_to_end_rates"]),
-        command=command,
+        command=["python", *command[1:]],  # not this machine's path to it
         settings={
             **{key: value for key, value in asdict(job).items() if key != "prompts"},
             "prompts": len(job.prompts),
