@@ -1,4 +1,4 @@
-"""draftproof runs DFlash speculative decoding, and proves whether a deployment of it is wired right.
+"""draftproof runs DFlash speculative decoding with exactly the target's text, and shows that it does.
 
 The names below are loaded on first use, so that commands which need no model start without importing torch.
 """

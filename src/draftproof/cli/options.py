@@ -65,7 +65,7 @@ class LoadFlags:
         bool | None,
         _load(
             "--invariant/--no-invariant",
-            help="Every decoding pass in one fixed shape, so that all methods give the same bits.",
+            help="All methods give the same bits. Compiled kernels do so anyway; others then run passes of one shape.",
         ),
     ] = None
     native: Annotated[
@@ -141,5 +141,5 @@ class SamplingFlags:
 
 @dataclass(frozen=True)
 class CommonFlags:
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors and warnings.")] = False
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks, and the libraries' own messages.")] = False

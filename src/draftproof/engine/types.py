@@ -1,6 +1,6 @@
 """What goes into the engine and what comes out: sampling parameters, requests, typed events, outputs.
 
-Only events leave the engine; whoever listens (command line, server, benchmark) renders them.
+Only events leave the engine; whoever listens (command line, benchmark) renders them.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from draftproof.runtime import cache_dir
+
 SOURCE_DIR = Path(__file__).parent
 COMPILE_SECONDS = 300
 CHECK_SECONDS = 60
@@ -96,8 +98,7 @@ def cache_key(compiler: str, flags: list[str]) -> str:
 
 def cache_roots() -> Iterator[Path]:
     """Folders to keep the library in, best first; the last is temporary."""
-    chosen = os.environ.get("DRAFTPROOF_CACHE")
-    yield Path(chosen) if chosen else Path(os.path.expanduser("~")) / ".cache" / "draftproof"
+    yield cache_dir()
     yield Path(tempfile.gettempdir()) / f"draftproof-{os.getuid()}"
 
 
@@ -108,10 +109,12 @@ def writable_folder(key: str) -> Path:
         folder = root / "native" / key
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # A library in a folder that someone else can write would be a way
-            # to run their code.
-            if folder.stat().st_uid != os.getuid():
-                raise PermissionError(f"{folder} belongs to another user")
+            # A library in a folder that someone else can write, or swap for
+            # another, would be a way to run their code.
+            for place in (folder, folder.parent, root):
+                state = place.stat()
+                if state.st_uid != os.getuid() or state.st_mode & 0o002:
+                    raise PermissionError(f"{place} can be written by another user")
             with tempfile.NamedTemporaryFile(dir=folder):
                 return folder
         except (OSError, RuntimeError) as error:

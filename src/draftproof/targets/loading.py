@@ -146,10 +146,12 @@ def _explain(source: ModelSource, error: Exception) -> DraftproofError:
         return UnavailableError(
             f"{source.name}: cannot be had from the hub ({short}); is the name right, is there a network?"
         )
+    if "no file named" in text:
+        return CheckpointError(f"{source.name}: its weights are missing ({short})")
     if "SafetensorError" in kind or "safetensors" in text.lower():
         return CheckpointError(f"{source.name}: a safetensors file is damaged or truncated ({short}); fetch it again")
     if "accelerate is required" in text or isinstance(error, ImportError):
         return UnavailableError(f"{source.name}: a package is missing ({short}); run: pip install 'draftproof[gguf]'")
-    if isinstance(error, MemoryError):
-        return UnavailableError(f"{source.name}: not enough memory to load it")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return UnavailableError(f"{source.name}: not enough memory to load it; try a smaller dtype or another device")
     return CheckpointError(f"{source.name}: cannot be loaded ({kind}: {short})")
