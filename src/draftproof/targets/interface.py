@@ -47,10 +47,9 @@ class PassContext:
 
 @dataclass
 class Probe:
-    """Stands in for a pass once, to learn which layers attend and with which shapes and features."""
+    """Stands in for a pass once, to learn which layers attend and with which shapes."""
 
     shapes: dict[int, KVShape] = field(default_factory=dict)
-    plain: bool = True  # no soft-cap, no sinks, equal key and value widths
 
 
 def attention(
@@ -71,7 +70,6 @@ def attention(
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     if isinstance(context, Probe):
         context.shapes[layer] = KVShape(key.shape[1], key.shape[3], value.shape[3])
-        context.plain &= softcap is None and s_aux is None and key.shape[3] == value.shape[3]
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
     options = {
         "scale": scaling if scaling is not None else query.shape[3] ** -0.5,
