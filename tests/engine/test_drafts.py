@@ -106,6 +106,12 @@ def test_drafts_equal_brute_force(kinds: str, causal: str, from_anchor: bool, na
 
 
 @torch.inference_mode()
+def test_drafts_equal_brute_force_after_a_prompt_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftproof.engine.rounds.PREFILL_ROWS", 4)
+    test_drafts_equal_brute_force("sf", "rule", False, None)
+
+
+@torch.inference_mode()
 def test_reduced_vocabulary_mask_embedding_scale_and_cap() -> None:
     """Own head over a reduced vocabulary, mapped to target ids; trained mask row; multiplier, scale and soft-cap."""
     from dataclasses import replace

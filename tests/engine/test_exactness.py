@@ -92,6 +92,28 @@ def test_every_block_size(family: str, method: str, block: int) -> None:
         assert [o.token_ids for o in outputs] == [truth(family, 3), truth(family, 40)]
 
 
+@pytest.mark.parametrize("block", [2, 16])
+@pytest.mark.parametrize("kinds", ["ff", "ss", "sf"])
+@pytest.mark.parametrize(("family", "method"), combinations(FAMILIES))
+def test_every_family_and_layout_at_both_ends_of_block_sizes(family: str, method: str, kinds: str, block: int) -> None:
+    length = MAX_POSITION - 20  # past every window, and up to the last position
+    (output,) = run(family, lambda t: tiny_drafter(t, kinds, block=block), [length], method=method)
+    assert output.token_ids == truth(family, length)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3_5"])
+def test_a_prompt_read_in_pieces_changes_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the text nor what is drafted: the drafter's context is made of every piece's taps."""
+    whole = run(family, lambda t: tiny_drafter(t), [17, 33])
+    drafted = run(family, lambda t: NoisyOracle({prompt_of(33): truth(family, 33)}, VOCAB), [33])
+    monkeypatch.setattr("draftproof.engine.rounds.PREFILL_ROWS", 5)
+    pieces = run(family, lambda t: tiny_drafter(t), [17, 33])
+    again = run(family, lambda t: NoisyOracle({prompt_of(33): truth(family, 33)}, VOCAB), [33])
+    assert [o.token_ids for o in pieces] == [truth(family, 17), truth(family, 33)]
+    assert [[r.accepted for r in o.rounds] for o in pieces] == [[r.accepted for r in o.rounds] for o in whole]
+    assert again[0].token_ids == drafted[0].token_ids == truth(family, 33)
+
+
 @pytest.mark.parametrize("budget", [1, 2, 5, 31, 64])
 def test_every_tree_budget(budget: int) -> None:
     answers = {prompt_of(5): truth("qwen3", 5)}
