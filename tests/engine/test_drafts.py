@@ -96,7 +96,7 @@ def test_drafts_equal_brute_force(kinds: str, causal: str, from_anchor: bool, na
         recorders.append(Recorder(tiny_drafter(target, kinds, causal=causal, from_anchor=from_anchor)))
         return recorders[0]
 
-    engine = Engine.from_model(tiny_model("llama"), None, make, native=native)
+    engine = Engine.from_model(tiny_model("llama"), None, make, native=native, length_policy="fixed")
     engine.generate(PROMPT, SamplingParams(max_tokens=24))
     drafter, model = recorders[0]._drafter, tiny_model("llama")
     assert len(recorders[0].calls) >= 20
@@ -135,7 +135,7 @@ def test_reduced_vocabulary_mask_embedding_scale_and_cap() -> None:
         recorders.append(Recorder(DFlashDrafter(spec, weights, target)))
         return recorders[0]
 
-    engine = Engine.from_model(tiny_model("llama"), None, make)
+    engine = Engine.from_model(tiny_model("llama"), None, make, length_policy="fixed")
     engine.generate(PROMPT, SamplingParams(max_tokens=8))
     drafter = recorders[0]._drafter
     for tokens, logits in recorders[0].calls:
@@ -161,7 +161,7 @@ def test_the_random_drafter_is_a_witness() -> None:
             recorders.append(Recorder(tiny_drafter(target, kinds, causal=causal)))
             return recorders[0]
 
-        Engine.from_model(tiny_model("llama"), None, make).generate(PROMPT, SamplingParams(max_tokens=40))
+        Engine.from_model(tiny_model("llama"), None, make, length_policy="fixed").generate(PROMPT, SamplingParams(max_tokens=40))
         return [t for _, logits in recorders[0].calls for t in logits.argmax(-1).tolist()]
 
     rule, flipped, no_window = drafts("rule"), drafts("none"), drafts("rule", "ff")

@@ -43,6 +43,8 @@ def combinations(families: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def run(family: str, drafter: Any, prompts: list[int], **options: Any) -> list[Any]:
+    if drafter:
+        options["length_policy"] = "fixed"
     engine = Engine.from_model(tiny_model(family), None, drafter, **options)
     outputs = engine.generate([list(prompt_of(n)) for n in prompts], SamplingParams(max_tokens=MAX_POSITION))
     assert engine.pool.free_blocks == engine.pool.num_blocks
@@ -136,6 +138,8 @@ def test_invariant_mode_is_equal_bit_for_bit_in_bfloat16(family: str, native: bo
     params = SamplingParams(max_tokens=MAX_POSITION, logprobs=0)
 
     def engine(drafter: Any, **more: Any) -> Engine:
+        if drafter:
+            more["length_policy"] = "fixed"
         return Engine.from_model(tiny_model(family, dtype=torch.bfloat16), None, drafter, **options, **more)
 
     alone = engine(None)

@@ -15,7 +15,7 @@ PROMPTS = [[3, 14, 15], [92, 65, 35, 89], [7, 9]]
 
 
 def engine(**options: Any) -> Engine:
-    return Engine.from_model(tiny_model("llama"), None, lambda t: tiny_drafter(t), **options)
+    return Engine.from_model(tiny_model("llama"), None, lambda t: tiny_drafter(t), length_policy="fixed", **options)
 
 
 def poison(running: Engine, when: Any) -> None:
@@ -25,8 +25,10 @@ def poison(running: Engine, when: Any) -> None:
     def forward(batch: Any, kv: Any, **wanted: Any) -> Any:
         logits, taps = inner(batch, kv, **wanted)
         logits = logits.clone()
-        for index in when(batch):
-            logits[batch.rows(index) if len(logits) == len(batch.token_ids) else slice(None)] = float("nan")
+        poisoned = {row for index in when(batch) for row in range(*batch.rows(index).indices(10**6))}
+        for place, row in enumerate(wanted["logits"]):
+            if row in poisoned:
+                logits[place] = float("nan")
         return logits, taps
 
     running.target.forward = forward  # type: ignore[method-assign]
@@ -54,7 +56,7 @@ def test_numbers_that_overflow_end_only_their_own_request(temperature: float) ->
 
 def test_a_failing_prefill_leaves_nothing_behind() -> None:
     running = engine()
-    poison(running, lambda batch: [0] if batch.segments[0].start == 0 and len(batch.segments[0]) == 4 else [])
+    poison(running, lambda batch: [i for i, s in enumerate(batch.segments) if s.start == 0 and len(s) == 4])
     outputs = running.generate(PROMPTS, SamplingParams(max_tokens=12))
     assert [o.finish_reason for o in outputs] == ["length", "error", "length"]
     assert outputs[1].token_ids == []
@@ -63,15 +65,15 @@ def test_a_failing_prefill_leaves_nothing_behind() -> None:
 
 def test_an_unforeseen_exception_is_raised_and_the_engine_stays_usable() -> None:
     running = engine()
-    inner, calls = running.drafter.propose, []
+    inner, calls = running.target.forward, []
 
-    def propose(pool: Any, requests: Any) -> Any:
+    def forward(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise RuntimeError("a defect")
-        return inner(pool, requests)
+        return inner(*args, **kwargs)
 
-    running.drafter.propose = propose
+    running.target.forward = forward
     with pytest.raises(RuntimeError, match="a defect"):
         running.generate(PROMPTS[0], SamplingParams(max_tokens=20))
     assert running.scheduler.idle and running.pool.free_blocks == running.pool.num_blocks
@@ -104,7 +106,7 @@ def test_a_drafter_made_for_fewer_positions_stops_drafting_there() -> None:
         oracle.max_position = 30
         return oracle
 
-    running = Engine.from_model(tiny_model("llama"), None, make)
+    running = Engine.from_model(tiny_model("llama"), None, make, length_policy="fixed")
     output = running.generate(prompt, SamplingParams(max_tokens=60))[0]
     assert output.token_ids == truth
     assert output.rounds[0].drafted == 7
