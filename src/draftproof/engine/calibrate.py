@@ -13,7 +13,7 @@ from draftproof.engine.pool import KVPool
 from draftproof.engine.sampling import peaks
 from draftproof.targets.base import Target
 
-TARGET_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+TARGET_ROWS = (1, 2, 4, 8, 16, 32, 64)
 DRAFT_BLOCKS = (1, 4, 16)
 _CONTEXT = 32
 _TARGET_S, _DRAFT_S = 0.55, 0.25  # seconds that may be spent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 _RATE = 0.1  # weight of a new measurement near a point
 _DRIFT = 0.05  # weight of a new measurement for the curve as a whole
@@ -21,6 +22,7 @@ class CostCurve:
         self._rows = [rows for rows, _ in sorted(points)]
         self._seconds = [seconds for _, seconds in sorted(points)]
         self._scale = 1.0
+        self._rising = list(self._seconds)
 
     @property
     def measured(self) -> bool:
@@ -28,24 +30,23 @@ class CostCurve:
 
     def points(self) -> list[tuple[int, float]]:
         """(rows, seconds) as they stand now."""
-        return [(r, s * self._scale) for r, s in zip(self._rows, self._seconds, strict=True)]
+        return [(r, s * self._scale) for r, s in zip(self._rows, self._rising, strict=True)]
 
     def __call__(self, rows: int) -> float:
         if rows <= 0:
             return 0.0
         if len(self._rows) < 2:
-            return self._seconds[0] * self._scale * rows / self._rows[0] if self._rows else float(rows)
+            return self._rising[0] * self._scale * rows / self._rows[0] if self._rows else float(rows)
         i = min(max(bisect_left(self._rows, rows), 1), len(self._rows) - 1)
-        r0, r1, s0, s1 = self._rows[i - 1], self._rows[i], self._seconds[i - 1], self._seconds[i]
-        along = (rows - r0) / (r1 - r0)
-        return max(s0 + along * (s1 - s0), 0.5 * min(s0, s1)) * self._scale
+        r0, r1, s0, s1 = self._rows[i - 1], self._rows[i], self._rising[i - 1], self._rising[i]
+        return max(s0 + (rows - r0) / (r1 - r0) * (s1 - s0), 0.5 * s0) * self._scale
 
     def learn(self, rows: int, seconds: float) -> None:
         """A pass of ``rows`` rows took ``seconds``."""
         if rows <= 0 or seconds <= 0.0:
             return
         if not self._rows:
-            self._rows, self._seconds = [rows], [seconds]
+            self._rows, self._seconds, self._rising = [rows], [seconds], [seconds]
             return
         ratio = min(max(seconds / self(rows), 1 / _MOST), _MOST)
         self._scale *= ratio**_DRIFT
@@ -56,26 +57,21 @@ class CostCurve:
         for j in near:
             closeness = 1.0 - min(abs(self._rows[j] - rows) / span, 1.0) if len(near) > 1 else 1.0
             self._seconds[j] *= left ** (_RATE * closeness)
-        self._keep_rising()
-
-    def _keep_rising(self) -> None:
-        """More rows never cost less; a noisy measurement must not say so."""
-        for j in range(1, len(self._seconds)):
-            self._seconds[j] = max(self._seconds[j], self._seconds[j - 1])
+        # More rows never cost less, whatever a disturbed measurement says.
+        self._rising = list(accumulate(self._seconds, max))
 
 
 def measure(run: Callable[[int], float], rows: Sequence[int], *, budget_s: float) -> CostCurve:
-    """A curve from ``run(rows) -> seconds``: each size twice, the faster one counts; as many sizes as fit into
-    ``budget_s``, the outermost first, since lines in between are better than lines beyond."""
+    """A curve from ``run(rows) -> seconds``: each size twice, the faster one counts, from the smallest on as many
+    sizes as fit into ``budget_s``."""
+    run(rows[0])  # the first pass of all takes memory and fills caches
     points: list[tuple[int, float]] = []
     spent = 0.0
-    order = [rows[0], rows[-1], *rows[1:-1]] if len(rows) > 1 else list(rows)
-    for size in order:
-        if points and spent + 2.2 * max(s for _, s in points) > budget_s and len(points) > 1:
+    for size in rows:
+        expected = points[-1][1] * size / points[-1][0] if points else 0.0
+        if spent + 2 * expected > budget_s and len(points) > 1:
             break
-        times = [run(size)]
-        if spent + 2 * times[0] < budget_s:
-            times.append(run(size))
+        times = [run(size), run(size)] if not points or expected < budget_s else [run(size)]
         spent += sum(times)
         points.append((size, min(times)))
     return CostCurve(points)

@@ -23,11 +23,14 @@ from draftproof.engine.request import Request
 from draftproof.engine.sampling import Distribution, peaks
 from draftproof.engine.tree import ROOT, Tree, build_tree, chain
 from draftproof.engine.types import DraftingStopped, Event, LengthChosen, Method
+from draftproof.engine.sizes import MOST_WAITING
 from draftproof.engine.verify import DraftMethod, Walk, draft_tokens
 from draftproof.errors import DraftproofError
 from draftproof.targets.base import Target
 
-_FLUSH_ROWS = 32  # committed rows that may wait for their context K/V while nothing is drafted
+
+# Committed rows that may wait for their context K/V while nothing is drafted: in all, and of one request.
+_WAITING_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -249,8 +252,9 @@ class Drafting:
         than one. Returns the seconds it took."""
         began = perf_counter()
         events: list[Event] = []
-        waiting = sum(len(rows) for r in requests for _, rows, _ in r.backlog)
-        self._flush(requests if waiting >= _FLUSH_ROWS else at_once, events)
+        waiting = [r.computed - r.observed for r in requests]
+        due = sum(waiting) >= _WAITING_ROWS or max(waiting, default=0) >= MOST_WAITING
+        self._flush(requests if due else at_once, events)
         compat.synchronize(self._device)
         return perf_counter() - began, events
 

@@ -19,7 +19,7 @@ from draftproof.engine.cost import CostCurve
 from draftproof.engine.request import Request
 
 _HYSTERESIS = 1.02  # another choice must promise this much more than going on as before
-_EXPLORE_SHARE = 0.015  # of the time may go into drafts that do not promise to pay
+_EXPLORE_SHARE = 0.01  # of the time may go into drafts that do not promise to pay
 _EXPLORE_MOST = 0.25  # seconds of it that can be saved up
 _EXPLORE_TESTED = 2  # tokens put to the test even if they are unlikely
 
@@ -122,7 +122,8 @@ class AdaptiveLengths:
         self, gains: Sequence[Sequence[float]], base: int, fixed_s: float, most_rows: int, plain: float
     ) -> tuple[list[int], float]:
         """Best-first through all ranks; the prefix with the highest rate of expected tokens wins."""
-        order = sorted(((g, i) for i, ranks in enumerate(gains) for g in ranks), key=lambda pair: -pair[0])
+        least = plain * self._cheapest_row(base, sum(map(len, gains)))
+        order = sorted(((g, i) for i, ranks in enumerate(gains) for g in ranks if g > least), key=lambda pair: -pair[0])
         lengths = [0] * len(gains)
         tokens, block_rows = float(len(gains)), 0
         best, best_rate = 0, plain
@@ -137,6 +138,13 @@ class AdaptiveLengths:
         for _, i in order[:best]:
             chosen[i] += 1
         return chosen, best_rate
+
+    def _cheapest_row(self, base: int, most: int) -> float:
+        """A lower bound on the seconds one more row costs: a rank that brings less than the plain rate in that
+        time can never pay, and most cannot in a large batch."""
+        sizes = {1 << k for k in range(most.bit_length())} | {most}
+        now = self.costs.target(base)
+        return min(((self.costs.target(base + n) - now) / n for n in sizes if n), default=0.0)
 
     def _rate(self, gains: Sequence[Sequence[float]], lengths: Sequence[int], base: int, fixed_s: float) -> float:
         tokens = len(gains) + sum(sum(g[:n]) for g, n in zip(gains, lengths, strict=True))
@@ -174,7 +182,8 @@ class AdaptiveLengths:
         gains = [_falling(p) for p in drafts]
         fixed_s = self.costs.host_s * len(batch.requests)
         plain = len(batch.requests) / (self.costs.target(base) + fixed_s)
-        order = sorted(((g, i) for i, ranks in enumerate(gains) for g in ranks), key=lambda pair: -pair[0])
+        least = plain * self._cheapest_row(base, sum(map(len, gains)))
+        order = sorted(((g, i) for i, ranks in enumerate(gains) for g in ranks if g > least), key=lambda pair: -pair[0])
         tokens, best, best_rate = float(len(gains)), 0, plain
         for taken, (gain, _) in enumerate(order[: batch.draft_rows], start=1):
             tokens += gain

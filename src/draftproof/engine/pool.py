@@ -120,9 +120,11 @@ class KVPool:
     def reserve(self, seq: int, start: int, end: int) -> bool:
         """Make positions ``start`` to ``end`` - 1 writable; False, and nothing changed, if there is no room. A
         block that others hold too, or that the prefix cache knows, is copied before it is written to."""
+        sequence = self._seqs[seq]
+        if end <= len(sequence.blocks) * self.block_size and not self._must_copy(sequence, start):
+            return True  # nearly always
         if end - start > self.room(seq, start):
             return False
-        sequence = self._seqs[seq]
         if self._must_copy(sequence, start):
             self._copy_on_write(seq, sequence, start // self.block_size, start % self.block_size)
         while len(sequence.blocks) * self.block_size < end:

@@ -13,6 +13,7 @@ from draftproof.targets.base import Target
 
 _CPU_ROWS = 256  # a pass of this many rows takes a fraction of a second: what a running answer may have to wait
 _DEVICE_ROWS = 2048
+MOST_WAITING = 32  # committed rows of a request that may wait for their context K/V
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,11 @@ def engine_sizes(target: Target, drafter: Drafter | None, options: EngineOptions
     shapes: Sequence[KVShape] = [*target.kv_shapes, *(drafter.kv_shapes if drafter else ())]
     size = options.block_size
     most = -(-(wanted + ahead) // size) * options.max_num_seqs
-    # Inside a window stand, per sequence, the window itself and a pass's rows; as much again for cached prefixes.
+    # Inside a window stand, per sequence, the window itself, rows that wait for their context K/V and a round's
+    # rows; as much again for cached prefixes.
     windows = sorted({s.window for s in shapes if s.window is not None})
     window_blocks = {
-        w: min(most, 2 * options.max_num_seqs * (-(-(w + max(ahead, size)) // size) + 2) + -(-max_rows // size))
+        w: min(most, 2 * options.max_num_seqs * (-(-(w + ahead + MOST_WAITING) // size) + 2) + -(-max_rows // size))
         for w in windows
     }
     budget = int(options.kv_cache_gb * 2**30)
