@@ -114,7 +114,8 @@ class DFlashDrafter:
         device = taps.device
         place = torch.tensor(positions, dtype=torch.int32, device=device)
         slots = pool.table[torch.tensor(seqs, device=device), place.long()]
-        features = self.context_features(taps[torch.tensor(rows, device=device)])
+        chosen = taps if rows == list(range(len(taps))) else taps[torch.tensor(rows, device=device)]
+        features = self.context_features(chosen)
         self._decoder.append_context(features, place, slots, pool.drafter_kv)
 
     def context_features(self, taps: Tensor) -> Tensor:

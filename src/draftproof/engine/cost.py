@@ -6,9 +6,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-_RATE = 0.1  # weight of a new measurement near a point
+_SLOWER = 0.1  # weight of a new measurement near a point
+_FASTER = 0.4  # nothing makes a pass faster than it is, so this is believed sooner
 _DRIFT = 0.05  # weight of a new measurement for the curve as a whole
-_MOST = 3.0  # one pass counts at most as this many times dearer or cheaper than expected: it may have been disturbed
+_MOST = 4.0  # one pass counts at most as this many times dearer or cheaper than expected: it may have been disturbed
 
 
 class CostCurve:
@@ -50,28 +51,29 @@ class CostCurve:
             return
         ratio = min(max(seconds / self(rows), 1 / _MOST), _MOST)
         self._scale *= ratio**_DRIFT
-        left = ratio ** (1 - _DRIFT)
+        left = ratio ** ((1 - _DRIFT) * (_SLOWER if ratio > 1 else _FASTER))
         i = bisect_left(self._rows, rows)
         near = [j for j in (i - 1, i) if 0 <= j < len(self._rows)]
         span = abs(self._rows[near[-1]] - self._rows[near[0]]) or 1
         for j in near:
             closeness = 1.0 - min(abs(self._rows[j] - rows) / span, 1.0) if len(near) > 1 else 1.0
-            self._seconds[j] *= left ** (_RATE * closeness)
+            self._seconds[j] *= left**closeness
         # More rows never cost less, whatever a disturbed measurement says.
         self._rising = list(accumulate(self._seconds, max))
 
 
 def measure(run: Callable[[int], float], rows: Sequence[int], *, budget_s: float) -> CostCurve:
-    """A curve from ``run(rows) -> seconds``: each size twice, the faster one counts, from the smallest on as many
-    sizes as fit into ``budget_s``."""
+    """A curve from ``run(rows) -> seconds``: up to three sweeps over the sizes, of which the fastest counts, since
+    what disturbs a pass only makes it slower; from the smallest size on as many as fit into ``budget_s``."""
     run(rows[0])  # the first pass of all takes memory and fills caches
-    points: list[tuple[int, float]] = []
+    best: dict[int, float] = {}
     spent = 0.0
-    for size in rows:
-        expected = points[-1][1] * size / points[-1][0] if points else 0.0
-        if spent + 2 * expected > budget_s and len(points) > 1:
-            break
-        times = [run(size), run(size)] if not points or expected < budget_s else [run(size)]
-        spent += sum(times)
-        points.append((size, min(times)))
-    return CostCurve(points)
+    for _ in range(3):
+        for size in rows:
+            known = best.get(size) or max((s * size / r for r, s in best.items()), default=0.0)
+            if spent + known > budget_s and len(best) > 1:
+                break
+            seconds = run(size)
+            spent += seconds
+            best[size] = min(seconds, best.get(size, seconds))
+    return CostCurve(sorted(best.items()))

@@ -21,16 +21,15 @@ from draftproof.engine.policy import AdaptiveLengths, Batch, Choice, FixedLength
 from draftproof.engine.pool import KVPool
 from draftproof.engine.request import Request
 from draftproof.engine.sampling import Distribution, peaks
+from draftproof.engine.sizes import MOST_WAITING
 from draftproof.engine.tree import ROOT, Tree, build_tree, chain
 from draftproof.engine.types import DraftingStopped, Event, LengthChosen, Method
-from draftproof.engine.sizes import MOST_WAITING
 from draftproof.engine.verify import DraftMethod, Walk, draft_tokens
 from draftproof.errors import DraftproofError
 from draftproof.targets.base import Target
 
-
 # Committed rows that may wait for their context K/V while nothing is drafted: in all, and of one request.
-_WAITING_ROWS = 128
+_WAITING_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -262,14 +261,9 @@ class Drafting:
         behind = [r for r in requests if r.backlog]
         if not behind:
             return
-        parts = [(r.seq, start, rows, taps) for r in behind for start, rows, taps in r.backlog]
-        first = parts[0][3]
         try:
-            if all(taps is first for *_, taps in parts):
-                committed = [CommittedRows(seq, rows, start) for seq, start, rows, _ in parts]
-                self.drafter.observe(self._pool, committed, first)
-            else:
-                self._observe_joined(parts)
+            committed, taps = _join([(r.seq, *piece) for r in behind for piece in r.backlog])
+            self.drafter.observe(self._pool, committed, taps)
         except Exception as error:  # its context K/V has a gap now, so it cannot draft any more
             for request in behind:
                 _stop(request, error, events)
@@ -278,14 +272,24 @@ class Drafting:
             if not request.no_drafts:
                 request.observed = request.computed
 
-    def _observe_joined(self, parts: Sequence[tuple[int, int, Sequence[int], Tensor]]) -> None:
-        """Rows of several passes as if they were one's."""
-        joined = torch.cat([taps[list(rows)] for _, _, rows, taps in parts])
-        committed, at = [], 0
+
+_Piece = tuple[int, int, Sequence[int], Tensor]  # sequence, first position, rows of a pass, the pass's taps
+
+
+def _join(pieces: Sequence[_Piece]) -> tuple[list[CommittedRows], Tensor]:
+    """Rows of several passes as if they were one's; the positions of a sequence stay in order."""
+    passes: dict[int, tuple[Tensor, list[_Piece]]] = {}
+    for piece in pieces:
+        passes.setdefault(id(piece[3]), (piece[3], []))[1].append(piece)
+    if len(passes) == 1:
+        return [CommittedRows(seq, rows, start) for seq, start, rows, _ in pieces], pieces[0][3]
+    committed, chosen, at = [], [], 0
+    for taps, parts in passes.values():
+        chosen.append(taps[torch.tensor([row for _, _, rows, _ in parts for row in rows], device=taps.device)])
         for seq, start, rows, _ in parts:
             committed.append(CommittedRows(seq, range(at, at + len(rows)), start))
             at += len(rows)
-        self.drafter.observe(self._pool, committed, joined)
+    return committed, torch.cat(chosen)
 
 
 def _stop(request: Request, error: Exception, events: list[Event]) -> None:

@@ -21,6 +21,7 @@ from draftproof.engine.request import Request
 _HYSTERESIS = 1.02  # another choice must promise this much more than going on as before
 _EXPLORE_SHARE = 0.01  # of the time may go into drafts that do not promise to pay
 _EXPLORE_MOST = 0.25  # seconds of it that can be saved up
+_OPTIMISM = 0.95  # acceptance of each further token by the best drafter there could be
 _EXPLORE_TESTED = 2  # tokens put to the test even if they are unlikely
 
 
@@ -89,23 +90,42 @@ class AdaptiveLengths:
         self._round += 1
         base = len(batch.requests) + batch.prompt_rows
         fixed_s = self.costs.host_s * len(batch.requests)
-        prior = self.acceptance.prior()
-        gains = [self._gains(r, most, prior) for r, most in zip(batch.requests, batch.most, strict=True)]
         plain = len(batch.requests) / (self.costs.target(base) + fixed_s)
-        lengths, rate = self._search(gains, base, fixed_s, batch.draft_rows, plain)
-        kept = [min(r.drafted_last, most) for r, most in zip(batch.requests, batch.most, strict=True)]
-        if kept != lengths and sum(kept) <= batch.draft_rows:
-            as_before = self._rate(gains, kept, base, fixed_s)
-            if rate < as_before * _HYSTERESIS:
-                lengths, rate = kept, as_before
+        lengths, rate, explorer = [0] * len(batch.requests), plain, -1
+        if self._could_pay(batch, base, fixed_s, plain):
+            lengths, rate = self._settle(batch, base, fixed_s, plain)
+            explorer = self._explorer(batch, lengths, base)
         for request, length in zip(batch.requests, lengths, strict=True):
             request.drafted_last = length
-        explorer = self._explorer(batch, lengths, base)
         if explorer >= 0:
             lengths[explorer] = batch.most[explorer]
         for request, length in zip(batch.requests, lengths, strict=True):
             request.last_draft = self._round if length else request.last_draft
         return Choice(lengths, self._reason(batch, rate / plain), explorer)
+
+    def _could_pay(self, batch: Batch, base: int, fixed_s: float, plain: float) -> bool:
+        """Would a drafter that is nearly always right be worth its time, for one request or for all? In a large
+        batch none is, and nothing more needs to be weighed."""
+        deepest = min(max(batch.most), batch.draft_rows)
+        for n in {1, 2, 4, deepest} if deepest > 0 else ():
+            gained = sum(_OPTIMISM**k for k in range(1, n + 1))
+            for many in {1, sum(most > 0 for most in batch.most)}:
+                seconds = self.costs.target(base + many * n) + self.costs.draft(many * self._draft_rows(n)) + fixed_s
+                if (len(batch.requests) + many * gained) / seconds > plain:
+                    return True
+        return False
+
+    def _settle(self, batch: Batch, base: int, fixed_s: float, plain: float) -> tuple[list[int], float]:
+        """The best lengths, or those of the last round if they are about as good."""
+        prior = self.acceptance.prior()
+        gains = [self._gains(r, most, prior) for r, most in zip(batch.requests, batch.most, strict=True)]
+        lengths, rate = self._search(gains, base, fixed_s, batch.draft_rows, plain)
+        kept = [min(r.drafted_last, most) for r, most in zip(batch.requests, batch.most, strict=True)]
+        if kept != lengths and sum(kept) <= batch.draft_rows:
+            as_before = self._rate(gains, kept, base, fixed_s)
+            if rate < as_before * _HYSTERESIS:
+                return kept, as_before
+        return lengths, rate
 
     def _gains(self, request: Request, most: int, prior: Sequence[float]) -> list[float]:
         if most == 0:
