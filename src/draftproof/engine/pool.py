@@ -238,6 +238,13 @@ class KVPool:
             key[to] = key[from_]
             value[to] = value[from_]
 
+    def forget(self, block: int) -> None:
+        """The prefix cache does not know ``block`` any more: what was kept for it alone is free."""
+        for window in self.windows:
+            if window.holds(block) and window.refs(block) == 0:
+                window.forget(block)
+        self._blocks.forget(block)
+
     def _must_copy(self, sequence: _Sequence, start: int) -> bool:
         index = start // self.block_size
         if index >= len(sequence.blocks):

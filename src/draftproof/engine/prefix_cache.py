@@ -70,13 +70,22 @@ class PrefixCache:
         return block in self._entry
 
     def evicted(self, block: int) -> None:
+        self._unlink(block)
+        self.stats.evictions += 1
+
+    def _unlink(self, block: int) -> None:
         name, before, _ = self._entry.pop(block)
         del self._block_of[name]
         siblings = self._after[before]
         del siblings[block]
         if not siblings:
             del self._after[before]
-        self.stats.evictions += 1
+
+    def reset(self) -> None:
+        """Forget everything: no later request finds what earlier ones left. Running requests are not affected."""
+        for block in list(self._entry):
+            self._unlink(block)
+            self._pool.forget(block)
 
     # -- what the scheduler and the round loop ask --------------------------------------------------------
 

@@ -76,6 +76,7 @@ class Scheduler:
         if request in self.running:
             self.running.remove(request)
             self._release(request.seq)
+            request.seq = -1
         elif request in self.waiting:
             self.waiting.remove(request)
 

@@ -29,6 +29,9 @@ class WindowMemory:
     def holds(self, block: int) -> bool:
         return self._place[block] >= 0
 
+    def refs(self, block: int) -> int:
+        return self.blocks.refs(self._place[block])
+
     def give(self, block: int) -> None:
         """A place for a new block of one holder."""
         place = self.blocks.take()
