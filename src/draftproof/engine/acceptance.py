@@ -77,13 +77,20 @@ class Calibration:
 
     def __call__(self, probability: float) -> float:
         """Between the middles of bins on a line, so that a more confident token never ranks far below."""
-        at = min(max(probability * _BINS - 0.5, 0.0), _BINS - 1.0)
-        low = int(at)
-        high = min(low + 1, _BINS - 1)
+        low, high, share = self._place(probability)
         left, right = self._hits[low] / self._seen[low], self._hits[high] / self._seen[high]
-        return left + (at - low) * (right - left)
+        return left + share * (right - left)
 
     def learn(self, probability: float, accepted: bool) -> None:
-        b = min(int(probability * _BINS), _BINS - 1)
-        self._hits[b] = self._hits[b] * _BIN_DECAY + accepted
-        self._seen[b] = self._seen[b] * _BIN_DECAY + 1.0
+        low, high, share = self._place(probability)
+        for b, weight in ((low, 1.0 - share), (high, share)):
+            decay = _BIN_DECAY**weight
+            self._hits[b] = self._hits[b] * decay + weight * accepted
+            self._seen[b] = self._seen[b] * decay + weight
+
+    @staticmethod
+    def _place(probability: float) -> tuple[int, int, float]:
+        """The bins on both sides, and how far along from one middle to the other."""
+        at = min(max(probability * _BINS - 0.5, 0.0), _BINS - 1.0)
+        low = int(at)
+        return low, min(low + 1, _BINS - 1), at - low
