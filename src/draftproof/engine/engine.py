@@ -86,6 +86,12 @@ class Engine:
         costs = self.core.costs if drafter and options.adaptive and self.options.adaptive else None
         return type(self)._of(opened, drafter, options, names, costs)
 
+    def with_drafter(self, make: DrafterMaker) -> Engine:
+        """Another engine on the same target, with the same options and another drafter."""
+        opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
+        drafter = make(self.target)
+        return type(self)._of(opened, drafter, self.options, self._names | {"drafter": drafter.name})
+
     @classmethod
     def _of(
         cls,
