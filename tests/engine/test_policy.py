@@ -9,7 +9,7 @@ import pytest
 from draftproof import Engine, SamplingParams
 from draftproof.engine.acceptance import Calibration, EngineAcceptance, RunningAcceptance
 from draftproof.engine.cost import CostCurve, measure
-from draftproof.engine.policy import AdaptiveLengths, Batch, Choice, Costs, FixedLengths
+from draftproof.engine.policy import AdaptiveLengths, Batch, Choice, Costs, FixedLengths, _Times
 from draftproof.engine.request import Request
 from draftproof.engine.rng import RequestRng
 from draftproof.engine.types import LengthChosen, RoundFinished
@@ -52,7 +52,8 @@ def test_a_choice_is_the_best_of_all_choices() -> None:
     policy = AdaptiveLengths(costs, EngineAcceptance(N))
     prior = policy.acceptance.prior()
     gains = [policy._gains(r, N, prior) for r in (one, two)]
-    rates = {(a, b): policy._rate(gains, [a, b], 2, 0.0) for a in range(N + 1) for b in range(N + 1)}
+    times = _Times(costs, Batch([one, two], [N, N], 0, 99))
+    rates = {(a, b): policy._rate(gains, [a, b], times) for a in range(N + 1) for b in range(N + 1)}
     chosen = tuple(policy.choose(Batch([one, two], [N, N], 0, 99)).lengths)
     assert rates[chosen] == pytest.approx(max(rates.values()), rel=1e-9)  # type: ignore[index]
     assert 0 < chosen[1] < chosen[0] < N
@@ -61,10 +62,15 @@ def test_a_choice_is_the_best_of_all_choices() -> None:
 def test_the_row_budget_and_running_prompts_are_respected() -> None:
     assert sum(choose(FLAT, *[request([0.95] * N)] * 3, draft_rows=10).lengths) == 10
     assert sum(FixedLengths().choose(Batch([request()] * 3, [N] * 3, 0, 10)).lengths) <= 10
-    # Beside a prompt's rows a pass is long anyway, so more is worth drafting than without them.
-    costs = Costs(CostCurve([(1, 0.010), (256, 0.250)]), CostCurve([(8, 0.002)]))
-    weak = [0.45] * N
-    assert choose(costs, request(weak), prompt_rows=200).lengths[0] > choose(costs, request(weak)).lengths[0]
+
+
+def test_a_prompt_beside_does_not_make_time_cheap() -> None:
+    """A pass with a prompt is long, but a draft that would not pay without it delays everybody with it too."""
+    costs = Costs(CostCurve([(1, 0.010), (16, 0.020), (256, 0.250)]), CostCurve([(2, 0.004), (8, 0.0045)]))
+    weak, good = [0.3] * N, [0.95] * N
+    for rates, some in ((weak, False), (good, True)):
+        for prompt_rows in (0, 200):
+            assert (choose(costs, request(rates), prompt_rows=prompt_rows).lengths[0] > 0) == some
 
 
 def test_hysteresis_keeps_a_choice_that_is_about_as_good() -> None:

@@ -40,7 +40,11 @@ class Costs:
 @dataclass(frozen=True)
 class Batch:
     """What a choice is made for. ``most[i]``: ranks that request i may have; ``prompt_rows`` share the pass;
-    ``draft_rows``: ranks that all drafts together may add."""
+    ``draft_rows``: ranks that all drafts together may add.
+
+    Time is valued as in a pass without prompts. A long prompt makes a pass long, but does not make time cheap: what
+    drafts add to it keeps everybody waiting, those whose prompt is being read included.
+    """
 
     requests: Sequence[Request]
     most: Sequence[int]
@@ -55,6 +59,30 @@ class Choice:
     lengths: list[int]
     reason: str
     exploring: int = -1  # index of the request that drafts to learn
+
+
+class _Times:
+    """Seconds of a round of a batch by what is drafted; see ``Batch`` for what its prompts count."""
+
+    def __init__(self, costs: Costs, batch: Batch) -> None:
+        self._costs = costs
+        self._rows = len(batch.requests) + batch.prompt_rows
+        self._rest = costs.host_s * len(batch.requests)
+        if batch.prompt_rows:
+            self._rest += costs.target(len(batch.requests)) - costs.target(self._rows)
+        self.plain = len(batch.requests) / self(0)
+
+    def __call__(self, ranks: int, block_rows: int = 0) -> float:
+        return self._costs.target(self._rows + ranks) + self._costs.draft(block_rows) + self._rest
+
+    def worth_weighing(self, gains: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
+        """(gain, request) of all ranks, best first, without those that can never pay: that bring less in the time
+        of the cheapest further row than the target alone does in it. In a large batch most cannot."""
+        most = sum(map(len, gains))
+        sizes = {1 << k for k in range(most.bit_length())} | {most}
+        row_s = min(((self(n) - self(0)) / n for n in sizes if n), default=0.0)
+        ranks = ((g, i) for i, each in enumerate(gains) for g in each if g > self.plain * row_s)
+        return sorted(ranks, key=lambda pair: -pair[0])
 
 
 class FixedLengths:
@@ -88,41 +116,39 @@ class AdaptiveLengths:
 
     def choose(self, batch: Batch) -> Choice:
         self._round += 1
-        base = len(batch.requests) + batch.prompt_rows
-        fixed_s = self.costs.host_s * len(batch.requests)
-        plain = len(batch.requests) / (self.costs.target(base) + fixed_s)
-        lengths, rate, explorer = [0] * len(batch.requests), plain, -1
-        if self._could_pay(batch, base, fixed_s, plain):
-            lengths, rate = self._settle(batch, base, fixed_s, plain)
-            explorer = self._explorer(batch, lengths, base)
+        times = _Times(self.costs, batch)
+        lengths, rate, explorer = [0] * len(batch.requests), times.plain, -1
+        if self._could_pay(batch, times):
+            lengths, rate = self._settle(batch, times)
+            explorer = self._explorer(batch, lengths, times)
         for request, length in zip(batch.requests, lengths, strict=True):
             request.drafted_last = length
         if explorer >= 0:
             lengths[explorer] = batch.most[explorer]
         for request, length in zip(batch.requests, lengths, strict=True):
             request.last_draft = self._round if length else request.last_draft
-        return Choice(lengths, self._reason(batch, rate / plain), explorer)
+        return Choice(lengths, self._reason(batch, rate / times.plain), explorer)
 
-    def _could_pay(self, batch: Batch, base: int, fixed_s: float, plain: float) -> bool:
+    def _could_pay(self, batch: Batch, times: _Times) -> bool:
         """Would a drafter that is nearly always right be worth its time, for one request or for all? In a large
         batch none is, and nothing more needs to be weighed."""
         deepest = min(max(batch.most), batch.draft_rows)
         for n in {1, 2, 4, deepest} if deepest > 0 else ():
             gained = sum(_OPTIMISM**k for k in range(1, n + 1))
             for many in {1, sum(most > 0 for most in batch.most)}:
-                seconds = self.costs.target(base + many * n) + self.costs.draft(many * self._draft_rows(n)) + fixed_s
-                if (len(batch.requests) + many * gained) / seconds > plain:
+                seconds = times(many * n, many * self._draft_rows(n))
+                if (len(batch.requests) + many * gained) / seconds > times.plain:
                     return True
         return False
 
-    def _settle(self, batch: Batch, base: int, fixed_s: float, plain: float) -> tuple[list[int], float]:
+    def _settle(self, batch: Batch, times: _Times) -> tuple[list[int], float]:
         """The best lengths, or those of the last round if they are about as good."""
         prior = self.acceptance.prior()
         gains = [self._gains(r, most, prior) for r, most in zip(batch.requests, batch.most, strict=True)]
-        lengths, rate = self._search(gains, base, fixed_s, batch.draft_rows, plain)
+        lengths, rate = self._search(gains, times, batch.draft_rows)
         kept = [min(r.drafted_last, most) for r, most in zip(batch.requests, batch.most, strict=True)]
         if kept != lengths and sum(kept) <= batch.draft_rows:
-            as_before = self._rate(gains, kept, base, fixed_s)
+            as_before = self._rate(gains, kept, times)
             if rate < as_before * _HYSTERESIS:
                 return kept, as_before
         return lengths, rate
@@ -138,40 +164,26 @@ class AdaptiveLengths:
         """Rows of the drafter's block for a request."""
         return 0 if length == 0 else 1 + (length if self._depth is None else self._depth)
 
-    def _search(
-        self, gains: Sequence[Sequence[float]], base: int, fixed_s: float, most_rows: int, plain: float
-    ) -> tuple[list[int], float]:
+    def _search(self, gains: Sequence[Sequence[float]], times: _Times, most_rows: int) -> tuple[list[int], float]:
         """Best-first through all ranks; the prefix with the highest rate of expected tokens wins."""
-        least = plain * self._cheapest_row(base, sum(map(len, gains)))
-        order = sorted(((g, i) for i, ranks in enumerate(gains) for g in ranks if g > least), key=lambda pair: -pair[0])
+        order = times.worth_weighing(gains)
         lengths = [0] * len(gains)
         tokens, block_rows = float(len(gains)), 0
-        best, best_rate = 0, plain
+        best, best_rate = 0, times.plain
         for taken, (gain, i) in enumerate(order[:most_rows], start=1):
             block_rows += self._draft_rows(lengths[i] + 1) - self._draft_rows(lengths[i])
             lengths[i] += 1
             tokens += gain
-            rate = tokens / (self.costs.target(base + taken) + self.costs.draft(block_rows) + fixed_s)
+            rate = tokens / times(taken, block_rows)
             if rate > best_rate:
                 best, best_rate = taken, rate
-        chosen = [0] * len(gains)
-        for _, i in order[:best]:
-            chosen[i] += 1
-        return chosen, best_rate
+        return _counted(order[:best], len(gains)), best_rate
 
-    def _cheapest_row(self, base: int, most: int) -> float:
-        """A lower bound on the seconds one more row costs: a rank that brings less than the plain rate in that
-        time can never pay, and most cannot in a large batch."""
-        sizes = {1 << k for k in range(most.bit_length())} | {most}
-        now = self.costs.target(base)
-        return min(((self.costs.target(base + n) - now) / n for n in sizes if n), default=0.0)
-
-    def _rate(self, gains: Sequence[Sequence[float]], lengths: Sequence[int], base: int, fixed_s: float) -> float:
+    def _rate(self, gains: Sequence[Sequence[float]], lengths: Sequence[int], times: _Times) -> float:
         tokens = len(gains) + sum(sum(g[:n]) for g, n in zip(gains, lengths, strict=True))
-        block_rows = sum(self._draft_rows(n) for n in lengths)
-        return tokens / (self.costs.target(base + sum(lengths)) + self.costs.draft(block_rows) + fixed_s)
+        return tokens / times(sum(lengths), sum(self._draft_rows(n) for n in lengths))
 
-    def _explorer(self, batch: Batch, lengths: Sequence[int], base: int) -> int:
+    def _explorer(self, batch: Batch, lengths: Sequence[int], times: _Times) -> int:
         """Who drafts although it does not promise to pay: the one not looked at for longest, if time was saved."""
         able = [i for i, most in enumerate(batch.most) if most and not lengths[i]]
         if not able:
@@ -180,8 +192,7 @@ class AdaptiveLengths:
         rows = batch.most[i]
         if rows + sum(lengths) > batch.draft_rows:
             return -1
-        tested = min(rows, _EXPLORE_TESTED)
-        extra = self.costs.draft(self._draft_rows(rows)) + self.costs.target(base + tested) - self.costs.target(base)
+        extra = times(min(rows, _EXPLORE_TESTED), self._draft_rows(rows)) - times(0)
         if extra > self._credit:
             return -1
         self._credit -= extra
@@ -197,22 +208,17 @@ class AdaptiveLengths:
 
     def trim(self, batch: Batch, choice: Choice, drafts: Sequence[Sequence[float]]) -> list[int]:
         """Ranks to verify. ``drafts[i]``: for each of request i's drafted ranks the probability that it is
-        accepted, as ``probability`` makes them; empty if nothing was drafted."""
-        base = len(batch.requests) + batch.prompt_rows
+        accepted; empty if nothing was drafted."""
+        times = _Times(self.costs, batch)
         gains = [_falling(p) for p in drafts]
-        fixed_s = self.costs.host_s * len(batch.requests)
-        plain = len(batch.requests) / (self.costs.target(base) + fixed_s)
-        least = plain * self._cheapest_row(base, sum(map(len, gains)))
-        order = sorted(((g, i) for i, ranks in enumerate(gains) for g in ranks if g > least), key=lambda pair: -pair[0])
-        tokens, best, best_rate = float(len(gains)), 0, plain
+        order = times.worth_weighing(gains)
+        tokens, best, best_rate = float(len(gains)), 0, times.plain
         for taken, (gain, _) in enumerate(order[: batch.draft_rows], start=1):
             tokens += gain
-            rate = tokens / (self.costs.target(base + taken) + fixed_s)
+            rate = tokens / times(taken)
             if rate > best_rate:
                 best, best_rate = taken, rate
-        lengths = [0] * len(gains)
-        for _, i in order[:best]:
-            lengths[i] += 1
+        lengths = _counted(order[:best], len(gains))
         if choice.exploring >= 0:
             at = choice.exploring
             lengths[at] = max(lengths[at], min(_EXPLORE_TESTED, len(gains[at])))
@@ -223,6 +229,13 @@ class AdaptiveLengths:
     def spent(self, seconds: float) -> None:
         """A step took this long: a share of it may be explored with."""
         self._credit = min(self._credit + _EXPLORE_SHARE * seconds, _EXPLORE_MOST)
+
+
+def _counted(chosen: Sequence[tuple[float, int]], requests: int) -> list[int]:
+    lengths = [0] * requests
+    for _, i in chosen:
+        lengths[i] += 1
+    return lengths
 
 
 def _falling(values: Sequence[float]) -> list[float]:
