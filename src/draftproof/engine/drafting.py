@@ -30,6 +30,7 @@ from draftproof.targets.base import Target
 
 # Committed rows that may wait for their context K/V while nothing is drafted: in all, and of one request.
 _WAITING_ROWS = 64
+_ENOUGH_ROWS = 16  # rows of one pass that are not worth keeping back
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,8 @@ class Drafting:
         began = perf_counter()
         events: list[Event] = []
         waiting = [r.computed - r.observed for r in requests]
-        due = sum(waiting) >= _WAITING_ROWS or max(waiting, default=0) >= MOST_WAITING
+        fresh = all(len(r.backlog) <= 1 for r in requests)  # of this pass alone, so nothing needs to be joined
+        due = sum(waiting) >= (_ENOUGH_ROWS if fresh else _WAITING_ROWS) or max(waiting, default=0) >= MOST_WAITING
         self._flush(requests if due else at_once, events)
         compat.synchronize(self._device)
         return perf_counter() - began, events
