@@ -70,26 +70,25 @@ def pass_through_cache(config: Any) -> Any:
     return PassThroughCache(config=config)
 
 
-RecurrentState = tuple[torch.Tensor | None, torch.Tensor | None, bool]
+RecurrentState = tuple[torch.Tensor, torch.Tensor]
 
 
 def recurrent_state(cache: Any, layer: int) -> RecurrentState:
-    """Copies of one layer's convolution and recurrent states, and whether it has seen any token yet."""
+    """One layer's convolution and recurrent states [B, …] as the last forward left them."""
     entry = cache.layers[layer]
-    conv, state = entry.conv_states[0], entry.recurrent_states[0]
-    seen = bool(entry.has_previous_state[0])
-    return (None if conv is None else conv.clone(), None if state is None else state.clone(), seen)
+    return entry.conv_states[0], entry.recurrent_states[0]
 
 
-def restore_recurrent_state(cache: Any, layer: int, saved: RecurrentState) -> None:
-    """Put back what ``recurrent_state`` returned. A layer that had seen nothing becomes as new."""
+def set_recurrent_state(cache: Any, layer: int, state: RecurrentState | None) -> None:
+    """Begin from copies of ``state``; None: as if nothing had been seen yet."""
     entry = cache.layers[layer]
-    conv, state, seen = saved
-    if not seen:
-        entry.__init__()
+    entry.__init__()
+    if state is None:
         return
+    conv, recurrent = state
+    entry.lazy_initialization(conv_states=conv, recurrent_states=recurrent)
     entry.conv_states[0].copy_(conv)
-    entry.recurrent_states[0].copy_(state)
+    entry.recurrent_states[0].copy_(recurrent)
     entry.has_previous_state[0] = True
 
 

@@ -1,14 +1,16 @@
 """Targets with gated-delta-net layers beside attention (Qwen3-Next, Qwen3.5): rows of a sequence run in order.
 
-A recurrent layer keeps one state per sequence, not one entry per token. Before a pass the states are kept aside
-and the layers' inputs recorded; when only the first rows stand, the states go back and those layers alone are
-run again over the rows that stand. A tree has no single order of rows, so trees are refused.
+A recurrent layer keeps one state per sequence, not one entry per token. All other layers run a pass's rows together
+as in any family; a recurrent layer takes the sequences that have as many rows as one batch. States are never
+written to: a pass makes new ones, so taking rows back is keeping the old state and running those layers alone again
+over the rows that stand. A tree has no single order of rows, so trees are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,37 +18,40 @@ from torch import Tensor
 
 from draftproof import compat
 from draftproof.engine.plan import Pass
-from draftproof.native import LayerKV, RowPlan
+from draftproof.native import LayerKV
 from draftproof.targets.base import Capabilities
 from draftproof.targets.huggingface import HuggingFaceTarget
 from draftproof.targets.interface import PassContext, Probe
 
 RECURRENT = "linear_attention"
+States = dict[int, compat.RecurrentState]
 
 
 @dataclass
 class _Sequence:
-    """A sequence's recurrent states (inside ``cache``), and what is needed to undo its last pass."""
+    """A sequence's states by layer, those before its last pass, and what that pass gave the recurrent layers."""
 
-    cache: Any
-    before: dict[int, tuple[Tensor | None, Tensor | None, bool]] = field(default_factory=dict)
+    states: States = field(default_factory=dict)
+    before: States = field(default_factory=dict)
     inputs: dict[int, Tensor] = field(default_factory=dict)
 
 
 class RecurrentTarget(HuggingFaceTarget):
-    """Runs one sequence after the other within a pass."""
+    """See the module's docstring."""
 
     def __init__(self, model: Any, *, use_native: bool = True) -> None:
         self._sequences: dict[int, _Sequence] = {}
-        self._current: _Sequence | None = None
+        self._pass: list[tuple[slice, _Sequence]] | None = None
         config = compat.text_config(model.config)
         self._config = config
         super().__init__(model, use_native=use_native)
-        self._recurrent: dict[int, Any] = {
-            i: layer.linear_attn for i, layer in enumerate(self._layers) if config.layer_types[i] == RECURRENT
-        }
-        for index, layer in self._recurrent.items():
-            layer.register_forward_pre_hook(self._recorder(index), with_kwargs=True)
+        self._recurrent: dict[int, Callable[..., Tensor]] = {}
+        for i, layer in enumerate(self._layers):
+            if config.layer_types[i] == RECURRENT:
+                module: Any = layer.linear_attn
+                self._recurrent[i] = module.forward
+                module.forward = partial(self._run_layer, i)
+        self._cache = compat.pass_through_cache(config)
 
     def _refuse_what_is_unknown(self, config: Any) -> None:
         types = config.layer_types
@@ -74,75 +79,57 @@ class RecurrentTarget(HuggingFaceTarget):
         self.model(input_ids=ids, position_ids=ids, cache=cache, use_cache=True, draftproof_pass=probe)
         return probe
 
-    def _recorder(self, index: int) -> Any:
-        def keep(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-            if self._current is not None:
-                self._current.inputs[index] = args[0] if args else kwargs["hidden_states"]
+    # -- passes -------------------------------------------------------------------------------------------
 
-        return keep
-
-    @torch.inference_mode()
-    def forward(
-        self,
-        batch: Pass,
-        kv: Sequence[LayerKV],
-        *,
-        taps: Sequence[int] = (),
-        logits: Sequence[int] | Tensor = (),
+    def _run(
+        self, batch: Pass, kv: Sequence[LayerKV], taps: Sequence[int], rows: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        wanted = torch.as_tensor(logits, dtype=torch.long)
-        out_logits, out_taps = [], []
-        for i, segment in enumerate(batch.segments):
-            rows = batch.rows(i)
-            part = Pass(batch.token_ids[rows], _slice_plan(batch.plan, rows), (segment,), (0,))
-            mine = wanted[(wanted >= rows.start) & (wanted < rows.stop)] - rows.start
-            part_logits, part_taps = self._run_sequence(segment.seq, part, kv, taps, mine.to(self.info.device))
-            out_logits.append(part_logits)
-            out_taps.append(part_taps)
-        return torch.cat(out_logits), torch.cat(out_taps) if taps else None  # type: ignore[arg-type]
-
-    def _run_sequence(
-        self, seq: int, part: Pass, kv: Sequence[LayerKV], taps: Sequence[int], rows: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        state = self._sequences.setdefault(seq, _Sequence(compat.pass_through_cache(self._config)))
-        state.before = {i: compat.recurrent_state(state.cache, i) for i in self._recurrent}
-        state.inputs = {}
-        context = PassContext(part, kv, self.kv_index, row_by_row=False, native=self._native)
-        self._current = state
+        sequences = [self._sequences.setdefault(segment.seq, _Sequence()) for segment in batch.segments]
+        for sequence in sequences:
+            sequence.before, sequence.inputs = dict(sequence.states), {}
+        self._pass = [(batch.rows(i), sequence) for i, sequence in enumerate(sequences)]
+        context = PassContext(batch, kv, self.kv_index, row_by_row=False, native=self._native)
+        positions = batch.plan.positions.long()
         try:
-            return self._call(
-                part.token_ids,
-                part.plan.positions.long(),
-                context,
-                taps,
-                rows,
-                cache=state.cache,
-                use_cache=True,
-            )
+            return self._call(batch.token_ids, positions, context, taps, rows, cache=self._cache, use_cache=True)
         finally:
-            self._current = None
+            self._pass = None
+
+    def _run_layer(self, index: int, hidden_states: Tensor, **kwargs: Any) -> Tensor:
+        """One recurrent layer over a pass's rows [1, R, H]: sequences of one length as one batch."""
+        if self._pass is None:  # not one of the engine's passes
+            return self._recurrent[index](hidden_states=hidden_states, **kwargs)
+        alike: dict[tuple[int, bool], list[tuple[slice, _Sequence]]] = {}
+        for rows, sequence in self._pass:
+            sequence.inputs[index] = hidden_states[:, rows]
+            alike.setdefault((rows.stop - rows.start, index in sequence.states), []).append((rows, sequence))
+        out = torch.empty_like(hidden_states)
+        for group in alike.values():
+            inputs = torch.cat([hidden_states[:, rows] for rows, _ in group])
+            results = self._advance(index, [sequence for _, sequence in group], inputs)
+            for i, (rows, _) in enumerate(group):
+                out[0, rows] = results[i]
+        return out
+
+    def _advance(self, index: int, sequences: Sequence[_Sequence], inputs: Tensor) -> Tensor:
+        """Run the layer over ``inputs`` [B, L, H] from the sequences' states, all of which exist or none."""
+        before = [s.states[index] for s in sequences if index in s.states]
+        start = (torch.cat([conv for conv, _ in before]), torch.cat([state for _, state in before])) if before else None
+        compat.set_recurrent_state(self._cache, index, start)
+        out = self._recurrent[index](hidden_states=inputs, cache=self._cache, attention_mask=None)
+        conv, state = compat.recurrent_state(self._cache, index)
+        for i, sequence in enumerate(sequences):
+            sequence.states[index] = (conv[i : i + 1].clone(), state[i : i + 1].clone())
+        return out
 
     @torch.inference_mode()
     def commit(self, seq: int, rows: int, kept: int) -> None:
-        state = self._sequences[seq]
+        sequence = self._sequences[seq]
         if kept < rows:
-            for index, layer in self._recurrent.items():
-                compat.restore_recurrent_state(state.cache, index, state.before[index])
-                layer(hidden_states=state.inputs[index][:, :kept], cache=state.cache, attention_mask=None)
-        state.before, state.inputs = {}, {}
+            sequence.states = dict(sequence.before)
+            for index, inputs in sequence.inputs.items() if kept else ():
+                self._advance(index, [sequence], inputs[:, :kept])
+        sequence.before, sequence.inputs = {}, {}
 
     def release(self, seq: int) -> None:
         self._sequences.pop(seq, None)
-
-
-def _slice_plan(plan: RowPlan, rows: slice) -> RowPlan:
-    return RowPlan(
-        positions=plan.positions[rows],
-        slots=plan.slots[rows],
-        request=plan.request[rows],
-        table=plan.table,
-        visible=plan.visible[rows],
-        visible_block=None,
-        extra_ptr=None,
-        extra_slots=None,
-    )
