@@ -78,7 +78,9 @@ def prefix_hit(run: Callable[..., Engine], family: str, batch: int, params: Samp
     running = run()
     running.generate([list(p) for p in prompts()[:batch]], params)
     outputs = running.generate([list(p) for p in prompts()[:batch]], params)
-    assert all(o.cached_tokens == len(o.prompt_token_ids) - 1 for o in outputs)
+    for output in outputs:
+        most = len(output.prompt_token_ids) - 1
+        assert output.cached_tokens == (most // BLOCK * BLOCK if family in RECURRENT_FAMILIES else most)
     return outputs
 
 
@@ -88,7 +90,10 @@ def hit_inside_a_block(
     running = run()
     running.generate([[*prompts()[0][:SHARED], 1, 1, 1, 1, 1]], params)
     outputs = running.generate([list(p) for p in prompts()[:batch]], params)
-    assert all(o.cached_tokens >= SHARED for o in outputs[::2])
+    if family in RECURRENT_FAMILIES:  # the first one to leave the known prefix keeps the state there
+        assert all(o.cached_tokens >= SHARED // BLOCK * BLOCK for o in outputs[2::2])
+    else:
+        assert all(o.cached_tokens >= SHARED for o in outputs[::2])
     return outputs
 
 
@@ -138,13 +143,7 @@ def check(running: Callable[..., Engine], family: str, batch: int, happening: An
     assert all(w.blocks.available == w.blocks.count for w in engines[-1].pool.windows)
 
 
-# Nothing is cached for recurrent targets, which has a test of its own.
-MATRIX = [
-    (family, method, happening)
-    for family, method in CASES
-    for happening in HAPPENINGS
-    if not (family in RECURRENT_FAMILIES and happening in (prefix_hit, hit_inside_a_block))
-]
+MATRIX = [(family, method, happening) for family, method in CASES for happening in HAPPENINGS]
 
 
 @pytest.mark.parametrize("drafter", ["oracle", "dflash"])
@@ -175,13 +174,35 @@ def test_bfloat16_is_bit_for_bit_what_the_request_alone_gets(family: str, happen
             assert output.logprobs == alone(family, i).logprobs
 
 
-def test_recurrent_targets_cache_nothing_and_say_why() -> None:
-    from draftproof.errors import CapabilityError
+def test_recurrent_states_are_kept_at_the_ends_of_blocks_and_within_their_memory() -> None:
+    running = engine("qwen3_5", "chain", "dflash", max_num_seqs=2)
+    cache, params = running.prefix_cache, SamplingParams(max_tokens=2)
+    assert cache is not None and cache.wants_snapshots
+    beginning = list(prompts()[0][:SHARED])
+    cached = [running.generate([[*beginning, i, i, i, i, i, i]], params)[0].cached_tokens for i in range(3)]
+    # The second request finds the first one's keys, but no state at the place where it leaves them; it leaves one.
+    assert cached == [0, 0, SHARED // BLOCK * BLOCK]
+    one = next(iter(cache._snapshots.values()))
+    cache._snapshot_bytes = 2 * one.bytes
+    running.generate([[*beginning, 9, 9, 9, 9, 9, 9]], params)
+    assert len(cache._snapshots) <= 2
+    cache.reset()
+    assert not cache._snapshots
 
-    running = engine("qwen3_5", "chain", "dflash")
-    assert running.prefix_cache is None
-    with pytest.raises(CapabilityError, match="one state per sequence"):
-        engine("qwen3_5", "chain", "dflash", enable_prefix_caching=True)
+
+def test_recurrent_layers_take_sequences_of_one_length_together() -> None:
+    running = engine("qwen3_5", "chain", "none", enable_prefix_caching=False)
+    sizes: list[tuple[int, ...]] = []
+    target: Any = running.target
+    inner = target._recurrent[0]
+
+    def counted(hidden_states: Any, **kwargs: Any) -> Any:
+        sizes.append(tuple(hidden_states.shape[:2]))
+        return inner(hidden_states=hidden_states, **kwargs)
+
+    target._recurrent[0] = counted
+    running.generate([list(p)[:9] for p in prompts()[:6]], SamplingParams(max_tokens=5))
+    assert sizes == [(6, 9), (6, 1), (6, 1), (6, 1), (6, 1)]
 
 
 def test_acceptance_is_the_same_cold_and_cached() -> None:

@@ -23,8 +23,10 @@ from draftproof.engine.rounds import RoundLoop
 from draftproof.engine.scheduler import Scheduler, Step
 from draftproof.engine.sizes import EngineSizes
 from draftproof.engine.types import Event, Method, RequestFinished
-from draftproof.errors import CapabilityError, DraftproofError, UsageError
+from draftproof.errors import DraftproofError, UsageError
 from draftproof.targets.base import Target
+
+_SNAPSHOT_SHARE = 0.25  # of kv_cache_gb, on top of it, for the states of recurrent layers
 
 
 class EngineCore:
@@ -64,18 +66,16 @@ class EngineCore:
             self.prefix_cache,
             max_rows=sizes.max_rows,
             draft_tokens=sizes.ahead - 1,
-            share_prompts=target.capabilities.prefix_reuse,
+            share_prompts=not target.capabilities.snapshots,
             release=self._release,
+            restore=target.restore,
         )
 
     def _make_cache(self) -> PrefixCache | None:
-        capabilities, wanted = self.target.capabilities, self.options.enable_prefix_caching
-        if wanted and not capabilities.prefix_reuse:
-            raise CapabilityError(
-                f"enable_prefix_caching is not possible for {self.target.info.family} targets: "
-                f"{capabilities.why_no_prefix_reuse}"
-            )
-        return PrefixCache(self.pool) if capabilities.prefix_reuse and wanted is not False else None
+        if self.options.enable_prefix_caching is False:
+            return None
+        snapshots = int(self.options.kv_cache_gb * 2**30 * _SNAPSHOT_SHARE) if self.target.capabilities.snapshots else 0
+        return PrefixCache(self.pool, snapshot_bytes=snapshots)
 
     def _measure(self) -> Costs:
         if self.drafter is None or not self.options.adaptive:

@@ -25,8 +25,8 @@ class EngineOptions:
     otherwise change the text.
     ``invariant`` None: on where it is free. ``native`` None: compiled kernels where they can be had.
     ``kv_cache_gb`` bounds the K/V pool; ``max_num_seqs`` the requests that run at once;
-    ``max_num_batched_tokens`` the rows of a pass (None: 256 on a CPU, 2048 elsewhere). ``enable_prefix_caching``
-    None: on where the target allows it.
+    ``max_num_batched_tokens`` the rows of a pass (None: 256 on a CPU, 2048 elsewhere). ``enable_prefix_caching``:
+    keep the keys and values of finished requests for prompts that begin alike.
     """
 
     method: Literal["chain", "tree", "none"] = "chain"
@@ -42,7 +42,7 @@ class EngineOptions:
     max_num_seqs: int = 16
     kv_cache_gb: float = 4.0
     max_num_batched_tokens: int | None = None
-    enable_prefix_caching: bool | None = None
+    enable_prefix_caching: bool = True
     block_size: int = 16
     threads: int | None = None
     revision: str | None = None

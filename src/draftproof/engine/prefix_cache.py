@@ -8,12 +8,14 @@ nothing is dropped from it. A block gets its name after it has been written, nev
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
 
 from draftproof.engine.pool import KVPool
+from draftproof.targets.base import Snapshot
 
 _NAME_BYTES = 16
 
@@ -30,11 +32,14 @@ class CacheStats:
 
 @dataclass(frozen=True)
 class Match:
-    """The longest cached beginning: whole ``blocks``, and the first ``rows`` tokens of ``part`` after them."""
+    """The longest cached beginning: whole ``blocks``, and the first ``rows`` tokens of ``part`` after them; with
+    the ``snapshot`` taken at their end where the target needs one."""
 
     blocks: tuple[int, ...] = ()
     part: int = -1
     rows: int = 0
+    snapshot: Snapshot | None = None
+    known: int = 0  # blocks that stand in the pool, though perhaps without a snapshot to go on from
 
     def length(self, block_size: int) -> int:
         return len(self.blocks) * block_size + self.rows
@@ -51,10 +56,16 @@ def block_name(before: bytes, tokens: Sequence[int]) -> bytes:
 
 
 class PrefixCache:
-    """Names of the pool's blocks. ``stats`` counts what admitted requests asked for and got."""
+    """Names of the pool's blocks. ``stats`` counts what admitted requests asked for and got.
 
-    def __init__(self, pool: KVPool) -> None:
+    ``snapshot_bytes``: memory for snapshots of targets with recurrent layers, which can go on only where one was
+    taken: at the ends of passes that fall on a block's end. 0: the target needs none. The longest unused go first.
+    """
+
+    def __init__(self, pool: KVPool, *, snapshot_bytes: int = 0) -> None:
         self._pool = pool
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshots: OrderedDict[bytes, Snapshot] = OrderedDict()
         self.stats = CacheStats()
         self._block_of: dict[bytes, int] = {}
         self._entry: dict[int, tuple[bytes, bytes, tuple[int, ...]]] = {}  # block → name, name before, tokens
@@ -76,6 +87,7 @@ class PrefixCache:
     def _unlink(self, block: int) -> None:
         name, before, _ = self._entry.pop(block)
         del self._block_of[name]
+        self._snapshots.pop(name, None)
         siblings = self._after[before]
         del siblings[block]
         if not siblings:
@@ -97,6 +109,19 @@ class PrefixCache:
         self._entry[block] = (name, before, tuple(tokens))
         self._after.setdefault(before, {})[block] = None
 
+    @property
+    def wants_snapshots(self) -> bool:
+        return self._snapshot_bytes > 0
+
+    def keep_snapshot(self, name: bytes, snapshot: Snapshot) -> None:
+        """The state after the block ``name``, if that block can be found."""
+        if name not in self._block_of:
+            return
+        self._snapshots[name] = snapshot
+        self._snapshots.move_to_end(name)
+        while sum(s.bytes for s in self._snapshots.values()) > self._snapshot_bytes:
+            self._snapshots.popitem(last=False)
+
     def match(self, names: Sequence[bytes], root: bytes, tokens: Sequence[int], *, begin: int = 0) -> Match:
         """The longest cached part of ``tokens`` after its first ``begin`` blocks.
 
@@ -108,6 +133,11 @@ class PrefixCache:
             found = blocks[:count]
             if count and not self._seen_from(found, begin, (begin + count) * self._pool.block_size):
                 continue
+            if self.wants_snapshots:
+                if count and names[begin + count - 1] not in self._snapshots:
+                    continue
+                snapshot = self._snapshots[names[begin + count - 1]] if count else None
+                return Match(tuple(found), snapshot=snapshot, known=len(blocks))
             part, rows = self._part(names[begin + count - 1] if begin + count else root, begin + count, tokens)
             if part >= 0 and not self._seen_from([*found, part], begin, (begin + count) * self._pool.block_size + rows):
                 part, rows = -1, 0

@@ -42,6 +42,7 @@ class Request:
     observed: int = 0
     published: int = 0  # leading blocks offered to the prefix cache
     cached: int = 0  # prompt tokens that were found there
+    branch: int = 0  # where its prompt leaves what the prefix cache knew when it was admitted
     seq: int = -1
     done: bool = False
     failure: str = ""  # why the request cannot go on, once it cannot

@@ -215,6 +215,10 @@ class RoundLoop:
             tokens = request.token_ids[index * size : (index + 1) * size]
             self.cache.publish(self.pool.block(request.seq, index), names[index], before, tokens)
         request.published = full
+        if self.cache.wants_snapshots and request.computed == full * size:
+            snapshot = self.target.snapshot(request.seq)
+            if snapshot is not None:
+                self.cache.keep_snapshot(names[-1], snapshot)
 
     # -- afterwards ---------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from draftproof.engine.prefix_cache import Match, PrefixCache
 from draftproof.engine.request import Request
 from draftproof.engine.types import Event, RequestPreempted
 from draftproof.errors import UsageError
+from draftproof.targets.base import Snapshot
 
 
 @dataclass
@@ -32,7 +33,8 @@ class Scheduler:
     Running requests go on first; what is left of the budget reads prompts, so a long prompt takes part in many
     passes and stalls nobody. A request is admitted when its prompt fits. Blocks are taken as sequences grow; when
     there is none left, the youngest request gives its blocks back and waits to be computed again. ``cache``
-    None: no prefix is reused. ``release(seq)`` frees a sequence wherever it is known.
+    None: no prefix is reused. ``release(seq)`` frees a sequence wherever it is known; ``restore(seq, snapshot)``
+    gives the target a state to go on from.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Scheduler:
         draft_tokens: int,
         share_prompts: bool,
         release: Callable[[int], None],
+        restore: Callable[[int, Snapshot], None],
     ) -> None:
         self._pool = pool
         self._cache = cache
@@ -51,6 +54,7 @@ class Scheduler:
         self._draft_tokens = draft_tokens
         self._share_prompts = share_prompts
         self._release = release
+        self._restore = restore
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # in order of arrival
 
@@ -107,12 +111,23 @@ class Scheduler:
             self._extend(request)
             if self._will_be_cached(request, to_come):
                 continue
-            wanted = min(rows - taken, request.prefill_end - request.computed)
+            wanted = self._piece(request, min(rows - taken, request.prefill_end - request.computed))
             count = self._reserve_piece(request, wanted, events)
             if count:
                 step.prompts.append((request, count))
                 taken += count
         return taken
+
+    def _piece(self, request: Request, rows: int) -> int:
+        """Rows of the next piece. Where states are kept it ends with a block, and also where this prompt leaves one
+        known before, and at its last whole block: a later prompt will want to go on from there."""
+        if self._cache is None or not self._cache.wants_snapshots:
+            return rows
+        size = self._pool.block_size
+        goals = [g for g in (request.branch, (request.prefill_end - 1) // size * size) if g > request.computed]
+        end = min([request.computed + rows, *goals])
+        aligned = end // size * size
+        return aligned - request.computed if goals and aligned > request.computed else rows
 
     def _reserve_piece(self, request: Request, wanted: int, events: list[Event]) -> int:
         """Slots for up to ``wanted`` rows: what there is, or one row at the cost of a younger request."""
@@ -125,11 +140,14 @@ class Scheduler:
     def _extend(self, request: Request) -> None:
         """Take over blocks that others have written since this request was admitted."""
         size = self._pool.block_size
-        if self._cache is None or request.computed % size or request.computed == 0:
+        if self._cache is None or request.computed % size:
             return
         match = self._find(request, request.computed // size)
         if match.blocks:
-            self._take_over(request, Match(match.blocks))
+            self._take_over(request, Match(match.blocks, snapshot=match.snapshot))
+            if request.generated == 0:
+                request.cached += len(match.blocks) * size
+                self._cache.stats.hits += len(match.blocks) * size
 
     def _will_be_cached(self, request: Request, to_come: set[bytes]) -> bool:
         """Is an older request in the midst of writing the very block that this one needs next? Then it waits a
@@ -180,6 +198,7 @@ class Scheduler:
         if self._pool.blocks_for(request.prefill_end + 1) - held > self._pool.free_blocks - self._promised():
             return False
         request.seq = self._pool.acquire()
+        request.branch = match.known * size
         self._take_over(request, match)
         if self._cache is not None and request.generated == 0:
             request.cached = request.computed
@@ -208,6 +227,8 @@ class Scheduler:
         size = self._pool.block_size
         start = request.computed
         self._pool.adopt(request.seq, match.blocks, start + len(match.blocks) * size)
+        if match.snapshot is not None:
+            self._restore(request.seq, match.snapshot)
         request.computed = start + match.length(size)
         request.observed = request.computed
         request.published = request.computed // size

@@ -22,8 +22,15 @@ class Capabilities:
     why_no_trees: str = ""
     row_invariant: bool = False  # bit for bit the same row in any company, in any dtype
     why_not_invariant: str = ""
-    prefix_reuse: bool = True  # can a sequence go on from keys and values that another one left?
-    why_no_prefix_reuse: str = ""
+    snapshots: bool = False  # a sequence needs more than keys and values to go on where another one passed
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a sequence needs besides keys and values to go on from some position; never written to."""
+
+    state: Any
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,14 @@ class Target(Protocol):
 
         K/V is positional and needs nothing; recurrent layers go back to the state after ``kept`` rows.
         """
+        ...
+
+    def snapshot(self, seq: int) -> Snapshot | None:
+        """The sequence's state after its last commit; None where keys and values are all of it."""
+        ...
+
+    def restore(self, seq: int, snapshot: Snapshot) -> None:
+        """Let a new sequence go on from there."""
         ...
 
     def release(self, seq: int) -> None:

@@ -12,7 +12,7 @@ from draftproof import compat, native
 from draftproof.engine.plan import Pass
 from draftproof.errors import CapabilityError
 from draftproof.native import LayerKV, RowPlan
-from draftproof.targets.base import Capabilities, TargetInfo
+from draftproof.targets.base import Capabilities, Snapshot, TargetInfo
 from draftproof.targets.interface import CONTEXT, PassContext, Probe
 from draftproof.targets.taps import TapRecorder
 
@@ -139,6 +139,12 @@ class HuggingFaceTarget:
 
     def commit(self, seq: int, rows: int, kept: int) -> None:
         pass  # keys and values are addressed by position: what is not kept is overwritten
+
+    def snapshot(self, seq: int) -> Snapshot | None:
+        return None
+
+    def restore(self, seq: int, snapshot: Snapshot) -> None:
+        pass
 
     def release(self, seq: int) -> None:
         pass

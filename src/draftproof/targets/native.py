@@ -16,7 +16,7 @@ from draftproof import native
 from draftproof.engine.memory import KVShape
 from draftproof.engine.plan import Pass
 from draftproof.native import LayerKV, LayerWeights, NativeDecoder, PackedLinear
-from draftproof.targets.base import Capabilities
+from draftproof.targets.base import Capabilities, Snapshot
 from draftproof.targets.huggingface import target_info
 
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
@@ -97,6 +97,12 @@ class NativeTarget:
 
     def commit(self, seq: int, rows: int, kept: int) -> None:
         pass  # keys and values are addressed by position: what is not kept is overwritten
+
+    def snapshot(self, seq: int) -> Snapshot | None:
+        return None
+
+    def restore(self, seq: int, snapshot: Snapshot) -> None:
+        pass
 
     def release(self, seq: int) -> None:
         pass

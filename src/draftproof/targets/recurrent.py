@@ -19,7 +19,7 @@ from torch import Tensor
 from draftproof import compat
 from draftproof.engine.plan import Pass
 from draftproof.native import LayerKV
-from draftproof.targets.base import Capabilities
+from draftproof.targets.base import Capabilities, Snapshot
 from draftproof.targets.huggingface import HuggingFaceTarget
 from draftproof.targets.interface import PassContext, Probe
 
@@ -66,9 +66,7 @@ class RecurrentTarget(HuggingFaceTarget):
             trees=False,
             why_no_trees="its recurrent layers keep one state per sequence, which cannot branch into a tree",
             why_not_invariant="its recurrent layers take another algorithm for one row than for several",
-            prefix_reuse=False,
-            why_no_prefix_reuse="its recurrent layers keep one state per sequence, not one entry per token, so a "
-            "sequence cannot begin where another one passed",
+            snapshots=True,
         )
 
     @torch.inference_mode()
@@ -130,6 +128,13 @@ class RecurrentTarget(HuggingFaceTarget):
             for index, inputs in sequence.inputs.items() if kept else ():
                 self._advance(index, [sequence], inputs[:, :kept])
         sequence.before, sequence.inputs = {}, {}
+
+    def snapshot(self, seq: int) -> Snapshot | None:
+        states = dict(self._sequences[seq].states)
+        return Snapshot(states, sum(t.numel() * t.element_size() for pair in states.values() for t in pair))
+
+    def restore(self, seq: int, snapshot: Snapshot) -> None:
+        self._sequences[seq] = _Sequence(dict(snapshot.state))
 
     def release(self, seq: int) -> None:
         self._sequences.pop(seq, None)
