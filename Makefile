@@ -10,6 +10,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ZLAB ?= .venv-zlab
+VLLM_VENV ?= .venv-vllm
 TORCH_ARGS ?=
 PYTEST_ARGS ?=
 MODEL ?= bundled:smollm2
@@ -23,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice lint format types docs bench clean
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -58,6 +59,19 @@ $(ZLAB)/.installed: tests/conformance/requirements-zlab.txt constraints.txt
 	@$(ZLAB)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(TORCH_ARGS) \
 	  -r tests/conformance/requirements-zlab.txt
 	@$(ZLAB)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps dflash==0.1.0
+	@touch $@
+
+vllm: $(VLLM_VENV)/.installed  ## vLLM's CPU build in its own environment, a peer of the benchmark (3.5 GB)
+	@echo "export DRAFTPROOF_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python"
+
+$(VLLM_VENV)/.installed: tests/conformance/requirements-vllm.txt
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@echo "installing vLLM into $(VLLM_VENV) (once; 3.5 GB)" >&2
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet $(TORCH_ARGS) \
+	  -r tests/conformance/requirements-vllm.txt
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes \
+	  torchvision torchaudio torchcodec
+	@$(VLLM_VENV)/bin/python -c 'import vllm; vllm.LLM' >&2  # no stamp on what cannot be imported
 	@touch $@
 
 lint: $(STAMP)  ## ruff: rules and format

@@ -81,6 +81,22 @@ def load_target(
     return LoadedTarget(source, model, tokenizer)
 
 
+def folder_for_others(name: str) -> str:
+    """What other programs are told so that they load the very weights that we do: a folder or a hub id.
+
+    A GGUF file is given as its de-quantised copy, which is made if it is not there yet.
+    """
+    source = resolve_model(name)
+    if source.kind == "gguf":
+        compat.quiet_transformers()
+        source = _dequantised(source)
+        if source.gguf_file:
+            raise UnavailableError(
+                f"{name}: its unpacked copy cannot be kept; set DRAFTPROOF_CACHE to a folder with room"
+            )
+    return source.location
+
+
 def _load_model(source: ModelSource, dtype: torch.dtype | None, device: torch.device, kwargs: dict) -> Any:
     from transformers import AutoModelForCausalLM
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from draftproof.bench.peers import PeerResult, load_average
-from draftproof.errors import UnavailableError, UsageError
+from draftproof.bench.peers.child import run_child
+from draftproof.errors import UsageError
 from draftproof.targets.source import resolve_model
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -64,12 +64,18 @@ def measure_transformers(
     Every prompt gets exactly ``new_tokens`` tokens. ``wait_policy`` is OpenMP's (None leaves the child the
     environment's): on a quiet machine "active" is the fastest, which is the fair choice for a peer.
     """
-    if wait_policy is not None and wait_policy not in WAIT_POLICIES:
-        raise UsageError(f"wait_policy={wait_policy!r}: it must be one of {', '.join(WAIT_POLICIES)} or None")
+    check_wait_policy(wait_policy)
     job = Job(target, list(prompts), new_tokens, threads, runs, dtype)
     resolve_model(target)  # a wrong name is found here, in one line, not in the child
     command, load = [sys.executable, "-m", MODULE], load_average()
-    timings = _run_child(command, job, wait_policy, timeout_s)
+    timings = run_child(
+        command,
+        asdict(job),
+        peer="transformers generate",
+        env=child_env(threads, wait_policy),
+        timeout_s=timeout_s,
+        remedy="lower new_tokens or runs",
+    )
     rates: list[float] = timings["decode_rates"]
     return PeerResult(
         peer="transformers generate",
@@ -89,67 +95,63 @@ def measure_transformers(
     )
 
 
-def _run_child(command: list[str], job: Job, wait_policy: str | None, timeout_s: float) -> dict[str, Any]:
-    env = {**os.environ, "OMP_NUM_THREADS": str(job.threads)}
+def child_env(threads: int, wait_policy: str | None) -> dict[str, str]:
+    """Our environment with the child's OpenMP settings."""
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     if wait_policy is not None:
         env.pop("GOMP_SPINCOUNT", None)  # it would win over the policy
         env["OMP_WAIT_POLICY"] = wait_policy
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(asdict(job)),
-            capture_output=True,
-            text=True,
-            env=env,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UnavailableError(
-            f"transformers generate took longer than {timeout_s:.0f} s: lower new_tokens or runs"
-        ) from None
-    if done.returncode != 0:
-        said = (done.stderr.strip() or "nothing").splitlines()[-1]
-        raise UnavailableError(f"transformers generate ended with status {done.returncode}; it said: {said}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return env
+
+
+def check_wait_policy(wait_policy: str | None) -> None:
+    if wait_policy is not None and wait_policy not in WAIT_POLICIES:
+        raise UsageError(f"wait_policy={wait_policy!r}: it must be one of {', '.join(WAIT_POLICIES)} or None")
 
 
 # ----------------------------------------------------------------------------------- inside the child process
 
 
-def load(target: str, dtype: str) -> tuple[Any, Any]:
-    """Model and tokenizer, the way a transformers user loads them; a GGUF file's weights are de-quantised."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+def load_tokenizer(target: str) -> Any:
+    from transformers import AutoTokenizer
 
     source = resolve_model(target)
     more: dict[str, Any] = {"gguf_file": source.gguf_file} if source.gguf_file else {}
-    tokenizer = AutoTokenizer.from_pretrained(source.location, **more)
+    return AutoTokenizer.from_pretrained(source.location, **more)
+
+
+def load_model(target: str, dtype: str) -> Any:
+    """The model the way a transformers user loads it; a GGUF file's weights are de-quantised."""
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    source = resolve_model(target)
+    more: dict[str, Any] = {}
     if source.gguf_file:
-        more["quantization_config"] = GgufConfig(dequantize=True)
+        more = {"gguf_file": source.gguf_file, "quantization_config": GgufConfig(dequantize=True)}
     model = AutoModelForCausalLM.from_pretrained(source.location, dtype=getattr(torch, dtype), **more).eval()
     model.generation_config.eos_token_id = None  # every answer has the same length
-    return model, tokenizer
+    return model
 
 
-def time_generate(model: Any, ids: Any, new_tokens: int) -> float:
-    """Seconds of one greedy ``generate`` call."""
+def generate(model: Any, ids: Any, mask: Any, new_tokens: int) -> tuple[float, list[list[int]]]:
+    """Seconds of one greedy ``generate`` call, and each row's new tokens."""
     import torch
 
     start = time.perf_counter()
     with torch.inference_mode():
-        out = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=new_tokens,
-            do_sample=False,
-            pad_token_id=0,
-        )
+        out = model.generate(ids, attention_mask=mask, max_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
     seconds = time.perf_counter() - start
     if out.shape[1] != ids.shape[1] + new_tokens:
         raise RuntimeError(f"generate gave {out.shape[1] - ids.shape[1]} new tokens instead of {new_tokens}")
-    return seconds
+    return seconds, out[:, ids.shape[1] :].tolist()
+
+
+def time_generate(model: Any, ids: Any, new_tokens: int) -> float:
+    """Seconds for one prompt."""
+    import torch
+
+    return generate(model, ids, torch.ones_like(ids), new_tokens)[0]
 
 
 def run_job(job: Job) -> dict[str, Any]:
@@ -158,7 +160,7 @@ def run_job(job: Job) -> dict[str, Any]:
     import transformers
 
     torch.set_num_threads(job.threads)
-    model, tokenizer = load(job.target, job.dtype)
+    model, tokenizer = load_model(job.target, job.dtype), load_tokenizer(job.target)
     rows = [torch.tensor([tokenizer(p)["input_ids"] if isinstance(p, str) else p]) for p in job.prompts]
     time_generate(model, rows[0], min(8, job.new_tokens))  # warm-up
     decode, whole = [], []
