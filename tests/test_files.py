@@ -52,7 +52,7 @@ def weights(spec: DrafterSpec, std: float = 0.3) -> Any:
 
 def drafts_of(target: Path, drafter: Path) -> list[list[int]]:
     """What a drafter on disk proposes, round by round."""
-    engine = Engine(str(target), str(drafter), dtype="float32")
+    engine = Engine(str(target), str(drafter), dtype="float32", length_policy="fixed")
     inner, seen = engine.drafter.propose, []
 
     def propose(pool: Any, requests: Any) -> Any:
@@ -94,7 +94,7 @@ def test_a_reduced_vocabulary_drafts_only_its_ids(target: Path, tmp_path: Path, 
 def test_random_and_ngram_drafters(target: Path) -> None:
     truth = naive_greedy(tiny_model("llama"), PROMPT, 30)
     for name in ("random", "random:7", "ngram"):
-        engine = Engine(str(target), name, dtype="float32")
+        engine = Engine(str(target), name, dtype="float32", length_policy="fixed")
         assert engine.generate(PROMPT, SamplingParams(max_tokens=30))[0].token_ids == truth
 
 

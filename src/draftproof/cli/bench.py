@@ -29,6 +29,7 @@ EXACTNESS_PROMPTS, EXACTNESS_TOKENS = 50, 128
 SPEED_PROMPTS, SPEED_TOKENS = 8, 96
 ENGINE_PROMPTS, ENGINE_TOKENS = 256, 64
 DEFAULT_STREAMS = (1, 2, 4, 8, 16, 32, 64)
+PEER_STREAMS = 16  # peers on a CPU take minutes beyond
 TREE_BUDGETS = (8, 16, 32)
 REFERENCE_PROMPTS = 10
 
@@ -58,6 +59,8 @@ Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the resul
 
 NamedIds = list[tuple[str, list[int]]]
 
+_UNIFORM_HELP = "Drafter whose layers are all alike, for vLLM beside it. Default: vLLM without one."
+Uniform = Annotated[Path | None, typer.Option("--uniform-drafter", metavar="DIR", help=_UNIFORM_HELP)]
 _STREAMS_HELP = "Requests at once. Repeatable. [default: 1, 2, 4, 8, 16, 32, 64]"
 Streams = Annotated[list[int] | None, typer.Option("--streams", metavar="N", help=_STREAMS_HELP)]
 
@@ -170,6 +173,7 @@ def engine(
     max_tokens: Tokens = ENGINE_TOKENS,
     repeats: Repeats = 3,
     peers: Peers = True,
+    uniform_drafter: Uniform = None,
     out: Out = Path("results"),
     json_output: JsonFlag = False,
 ) -> None:
@@ -177,6 +181,8 @@ def engine(
 
     The drafter runs under the length policy; beside it one that costs as much and is never right.
     """
+    if uniform_drafter and not peers:
+        raise UsageError("--uniform-drafter has no effect with --no-peers")
     if repeats < 1 or any(n < 1 for n in streams or ()):
         raise UsageError("--repeats and --streams must be at least 1")
     counts = streams or list(DEFAULT_STREAMS)
@@ -191,7 +197,7 @@ def engine(
         streams=counts,
         max_tokens=max_tokens,
         repeats=repeats,
-        peers=_stream_peers(running, encoded, counts, max_tokens) if peers else {},
+        peers=_stream_peers(running, encoded, counts, max_tokens, uniform_drafter) if peers else {},
         progress=partial(note, quiet=common.quiet),
     )
     _finish(document, workloads, out / "engine.json", common, as_json=json_output)
@@ -270,9 +276,23 @@ def _peers(
 
 
 def _stream_peers(
-    engine: Engine, prompts: list[list[int]], streams: list[int], max_tokens: int
+    engine: Engine, prompts: list[list[int]], streams: list[int], max_tokens: int, uniform: Path | None
 ) -> dict[str, Callable[[], Mapping[str, Any]]]:
-    return {}
+    """Peers with many streams. vLLM runs in float32, where its drafts are verified exactly; both engines of a pair
+    get the same prompts."""
+    from draftproof.bench.peers.streams import stream_peers
+
+    facts = engine.describe()
+    few = [n for n in streams if n <= PEER_STREAMS]
+    return stream_peers(
+        facts["target"],
+        prompts,
+        few,
+        max_tokens=max_tokens,
+        dtype=facts["dtype"],
+        threads=facts["threads"],
+        uniform=uniform,
+    )
 
 
 def _finish(
