@@ -3,6 +3,7 @@
 #   make demo DRAFTER=path-or-id MODEL=target     the card: target alone, DFlash chain, DDTree
 #   make demo DRAFTER=random                      no drafter at hand: shows equality, not speed
 #   make bench PROMPTS="mine.jsonl demo"          JSON Lines files to measure on; demo: the built-in prompts
+#   make bench-engine UNIFORM=folder              a drafter whose layers are all alike, for vLLM beside it
 #   make TORCH_ARGS="--index-url ..." demo        take torch from another index (the CPU build is enough)
 #
 # The first run makes $(VENV) and takes minutes; later ones start at once.
@@ -16,15 +17,17 @@ PYTEST_ARGS ?=
 MODEL ?= bundled:smollm2
 DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
 PROMPTS ?= demo
+UNIFORM ?=
 
 BIN := $(VENV)/bin
+UNIFORM_ARG := $(if $(UNIFORM),--uniform-drafter $(UNIFORM))
 BENCH_PROMPTS := $(foreach file,$(PROMPTS),--prompts $(file))
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench clean
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -93,6 +96,10 @@ bench: $(STAMP)  ## equality and speed here, into results/; then make docs
 	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER) --dtype bfloat16 --limit 17 $(BENCH_PROMPTS)
 	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER) --dtype float32 --limit 17 $(BENCH_PROMPTS)
 	@$(BIN)/draftproof bench speed --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS)
+
+bench-engine: $(STAMP)  ## many streams, prefix cache, peers (vLLM after make vllm), into results/; then make docs
+	@DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/draftproof bench engine --model $(MODEL) \
+	  --drafter $(DRAFTER) --dtype bfloat16 $(UNIFORM_ARG) $(BENCH_PROMPTS)
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -284,15 +284,8 @@ def _stream_peers(
 
     facts = engine.describe()
     few = [n for n in streams if n <= PEER_STREAMS]
-    return stream_peers(
-        facts["target"],
-        prompts,
-        few,
-        max_tokens=max_tokens,
-        dtype=facts["dtype"],
-        threads=facts["threads"],
-        uniform=uniform,
-    )
+    shared: dict[str, Any] = {"max_tokens": max_tokens, "dtype": facts["dtype"], "threads": facts["threads"]}
+    return stream_peers(facts["target"], prompts, few, uniform=uniform, **shared)
 
 
 def _finish(
