@@ -60,12 +60,13 @@ class EngineCore:
         )
         self.prefix_cache = self._make_cache()
         self.costs = costs or self._measure()
-        self.loop = RoundLoop(target, self.pool, self.prefix_cache, self._make_drafting(sizes), self.costs)
+        drafting = self._make_drafting(sizes)
+        self.loop = RoundLoop(target, self.pool, self.prefix_cache, drafting, self.costs)
         self.scheduler = Scheduler(
             self.pool,
             self.prefix_cache,
             max_rows=sizes.max_rows,
-            draft_tokens=sizes.ahead - 1,
+            draft_rows=drafting.expected_rows if drafting else lambda requests: 0,
             share_prompts=not target.capabilities.snapshots,
             release=self._release,
             restore=target.restore,

@@ -30,7 +30,7 @@ from draftproof.targets.base import Target
 
 # Committed rows that may wait for their context K/V while nothing is drafted: in all, and of one request.
 _WAITING_ROWS = 64
-_ENOUGH_ROWS = 16  # rows of one pass that are not worth keeping back
+_ENOUGH_ROWS = 48  # rows of one pass that are not worth keeping back
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,12 @@ class Drafting:
         self._draft_method = draft_method
 
     # -- before verification ------------------------------------------------------------------------------
+
+    def expected_rows(self, requests: Sequence[Request]) -> int:
+        """Rows that drafts for these requests will want to add to the next pass."""
+        if self.policy.adaptive:
+            return sum(r.drafted_last for r in requests)
+        return sum(map(self._most, requests))
 
     def draft(self, requests: Sequence[Request], prompt_rows: int, draft_rows: int) -> Drafts:
         """A proposal per request, empty where nothing is drafted."""
@@ -285,13 +291,16 @@ def _join(pieces: Sequence[_Piece]) -> tuple[list[CommittedRows], Tensor]:
         passes.setdefault(id(piece[3]), (piece[3], []))[1].append(piece)
     if len(passes) == 1:
         return [CommittedRows(seq, rows, start) for seq, start, rows, _ in pieces], pieces[0][3]
-    committed, chosen, at = [], [], 0
+    first = pieces[0][3]
+    joined = first.new_empty(sum(len(rows) for _, _, rows, _ in pieces), first.shape[1])
+    committed, at = [], 0
     for taps, parts in passes.values():
-        chosen.append(taps[torch.tensor([row for _, _, rows, _ in parts for row in rows], device=taps.device)])
+        wanted = torch.tensor([row for _, _, rows, _ in parts for row in rows], device=taps.device)
+        torch.index_select(taps, 0, wanted, out=joined[at : at + len(wanted)])
         for seq, start, rows, _ in parts:
             committed.append(CommittedRows(seq, range(at, at + len(rows)), start))
             at += len(rows)
-    return committed, torch.cat(chosen)
+    return committed, joined
 
 
 def _stop(request: Request, error: Exception, events: list[Event]) -> None:

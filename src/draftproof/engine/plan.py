@@ -47,7 +47,7 @@ class Pass:
         return slice(self.offsets[index], self.offsets[index] + len(self.segments[index]))
 
 
-def _int32(values: Sequence[int], device: torch.device) -> Tensor:
+def _int32(values: Sequence[int] | Sequence[Sequence[int]], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.int32, device=device)
 
 
@@ -77,12 +77,14 @@ def build_pass(pool: KVPool, segments: Sequence[Segment]) -> Pass:
                 extras.extend((segment.seq, segment.start + row) for row in path)
             pointers.append(len(extras))
     device = pool.table.device
+    # One transfer for all: making many small tensors costs more than what is in them.
+    place, owner, seen, slot_of = _int32([positions, seqs, visible, logical], device)
     plan = RowPlan(
-        positions=_int32(positions, device),
-        slots=_slots(pool, seqs, logical),
-        request=_int32(seqs, device),
+        positions=place,
+        slots=pool.table[owner.long(), slot_of.long()],
+        request=owner,
         table=pool.table,
-        visible=_int32(visible, device),
+        visible=seen,
         visible_block=None,
         extra_ptr=_int32(pointers, device) if extras else None,
         extra_slots=_slots(pool, *map(list, zip(*extras, strict=True))) if extras else None,

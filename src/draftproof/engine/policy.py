@@ -22,6 +22,7 @@ _HYSTERESIS = 1.02  # another choice must promise this much more than going on a
 _EXPLORE_SHARE = 0.01  # of the time may go into drafts that do not promise to pay
 _EXPLORE_MOST = 0.25  # seconds of it that can be saved up
 _OPTIMISM = 0.95  # acceptance of each further token by the best drafter there could be
+_REST_ROUNDS = 8  # rounds for which "no drafts" is not questioned while the batch stays the same
 _EXPLORE_TESTED = 2  # tokens put to the test even if they are unlikely
 
 
@@ -111,6 +112,9 @@ class AdaptiveLengths:
         self._depth = depth
         self._credit = 0.0
         self._round = 0
+        self._rest_until = 0
+        self._rested: list[int] = []  # of which requests, by identity
+        self._worth_exploring = False
 
     # -- before the draft ---------------------------------------------------------------------------------
 
@@ -118,9 +122,16 @@ class AdaptiveLengths:
         self._round += 1
         times = _Times(self.costs, batch)
         lengths, rate, explorer = [0] * len(batch.requests), times.plain, -1
-        if self._could_pay(batch, times):
+        if self._resting(batch):
+            explorer = self._explorer(batch, lengths, times) if self._worth_exploring else -1
+        elif self._could_pay(batch, times):
             lengths, rate = self._settle(batch, times)
             explorer = self._explorer(batch, lengths, times)
+            self._rest(batch, lengths, worth_exploring=True)
+        else:
+            self._rest(batch, lengths, worth_exploring=False)
+        if explorer >= 0:
+            self._rest_until = 0  # something is about to be learned
         for request, length in zip(batch.requests, lengths, strict=True):
             request.drafted_last = length
         if explorer >= 0:
@@ -128,6 +139,16 @@ class AdaptiveLengths:
         for request, length in zip(batch.requests, lengths, strict=True):
             request.last_draft = self._round if length else request.last_draft
         return Choice(lengths, self._reason(batch, rate / times.plain), explorer)
+
+    def _resting(self, batch: Batch) -> bool:
+        """Was it found for these very requests, a few rounds ago, that nothing pays? Without drafts nothing has been
+        learned since that could change it."""
+        return self._round < self._rest_until and self._rested == [id(r) for r in batch.requests]
+
+    def _rest(self, batch: Batch, lengths: Sequence[int], *, worth_exploring: bool) -> None:
+        self._rest_until = 0 if any(lengths) else self._round + _REST_ROUNDS
+        self._rested = [id(r) for r in batch.requests]
+        self._worth_exploring = worth_exploring
 
     def _could_pay(self, batch: Batch, times: _Times) -> bool:
         """Would a drafter that is nearly always right be worth its time, for one request or for all? In a large

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from draftproof.engine.pool import KVPool
@@ -33,7 +33,7 @@ class Scheduler:
     Running requests go on first; what is left of the budget reads prompts, so a long prompt takes part in many
     passes and stalls nobody. A request is admitted when its prompt fits. Blocks are taken as sequences grow; when
     there is none left, the youngest request gives its blocks back and waits to be computed again. ``cache``
-    None: no prefix is reused. ``release(seq)`` frees a sequence wherever it is known; ``restore(seq, snapshot)``
+    None: no prefix is reused. ``draft_rows``: rows to leave for the drafts of these requests. ``release(seq)`` frees a sequence wherever it is known; ``restore(seq, snapshot)``
     gives the target a state to go on from.
     """
 
@@ -43,7 +43,7 @@ class Scheduler:
         cache: PrefixCache | None,
         *,
         max_rows: int,
-        draft_tokens: int,
+        draft_rows: Callable[[Sequence[Request]], int],
         share_prompts: bool,
         release: Callable[[int], None],
         restore: Callable[[int, Snapshot], None],
@@ -51,7 +51,7 @@ class Scheduler:
         self._pool = pool
         self._cache = cache
         self._max_rows = max_rows
-        self._draft_tokens = draft_tokens
+        self._draft_rows = draft_rows
         self._share_prompts = share_prompts
         self._release = release
         self._restore = restore
@@ -89,24 +89,29 @@ class Scheduler:
         events: list[Event] = []
         self._admit()
         step = Step()
+        reading: list[Request] = []
         for request in list(self.running):
-            if request.decoding and request.seq >= 0 and self._make_room(request, events):
+            if request.seq < 0:
+                continue  # an older one needed its blocks
+            if not request.decoding:
+                reading.append(request)
+            elif self._make_room(request, events):
                 step.decodes.append(request)
         left = self._max_rows - len(step.decodes)
-        for_drafts = min(self._draft_tokens * len(step.decodes), self._max_rows // 2)
-        left -= self._plan_prompts(step, left - for_drafts, events)
+        for_drafts = min(self._draft_rows(step.decodes), self._max_rows // 2)
+        left -= self._plan_prompts(step, reading, left - for_drafts, events)
         step.decodes = [r for r in step.decodes if r.seq >= 0]  # reading an older prompt may have cost a younger one
         step.draft_rows = max(left, 0)
         return step, events
 
     # -- prompts ------------------------------------------------------------------------------------------
 
-    def _plan_prompts(self, step: Step, rows: int, events: list[Event]) -> int:
+    def _plan_prompts(self, step: Step, reading: Sequence[Request], rows: int, events: list[Event]) -> int:
         """Pieces of prompts, the oldest first; returns the rows they take."""
         taken = 0
         to_come: set[bytes] = set()  # blocks that an older request is about to write
-        for request in list(self.running):
-            if request.seq < 0 or request.decoding or taken >= rows:
+        for request in reading:
+            if request.seq < 0 or taken >= rows:
                 continue
             self._extend(request)
             if self._will_be_cached(request, to_come):
