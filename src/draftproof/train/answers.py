@@ -18,7 +18,7 @@ from typing import Any
 from draftproof.bench.workloads import WorkloadPrompt, encode
 from draftproof.engine.engine import Engine
 from draftproof.engine.types import Event, RequestFinished, SamplingParams, TokensCommitted
-from draftproof.targets.loading import load_target, pick_device, pick_dtype
+from draftproof.errors import UsageError
 from draftproof.train.loops import WINDOW, loop_start
 from draftproof.train.shards import Answered, ShardWriter
 from draftproof.train.sources import TrainPrompt
@@ -41,6 +41,19 @@ class AnswerOptions:
     batch: int = 32
     shard_tokens: int = 8192
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        rules = [
+            ("max_tokens", self.max_tokens, self.max_tokens >= SHORTEST, f"at least {SHORTEST}"),
+            ("max_prompt", self.max_prompt, self.max_prompt >= 1, "at least 1"),
+            ("sampled", self.sampled, 0 <= self.sampled <= 1, "between 0 and 1"),
+            ("temperature", self.temperature, self.temperature > 0, "above 0"),
+            ("batch", self.batch, self.batch >= 1, "at least 1"),
+            ("shard_tokens", self.shard_tokens, self.shard_tokens >= 1, "at least 1"),
+        ]
+        for name, value, good, allowed in rules:
+            if not good:
+                raise UsageError(f"answers.{name}={value!r} is out of range: it must be {allowed}")
 
 
 @dataclass
@@ -70,17 +83,10 @@ class _Running:
     looped: int | None = None
 
 
-def recording_engine(name: str, taps: Sequence[int], *, batch: int, device: str, dtype: str, threads: int | None) -> Any:
-    """An engine on target ``name`` whose passes leave their taps (``output_hidden_states`` indices) behind."""
-    import torch
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    where = pick_device(device)
-    loaded = load_target(name, device=where, dtype=pick_dtype(dtype, where))
+def recording_engine(model: Any, tokenizer: Any, taps: Sequence[int], batch: int) -> tuple[Engine, TapCollector]:
+    """An engine on a loaded model whose passes leave their taps (``output_hidden_states`` indices) behind."""
     collector = TapCollector(taps)
-    engine = Engine.from_model(loaded.model, loaded.tokenizer, drafter=lambda target: collector, max_num_seqs=batch)
-    return engine, collector
+    return Engine.from_model(model, tokenizer, drafter=lambda target: collector, max_num_seqs=batch), collector
 
 
 class AnswerRun:
@@ -196,9 +202,7 @@ def answer_params(options: AnswerOptions, index: int) -> SamplingParams:
     rng = random.Random(f"{options.seed}:{index}")
     sampled = rng.random() < options.sampled
     seed = int.from_bytes(hashlib.sha256(f"{options.seed}:{index}".encode()).digest()[:6], "little")
-    return SamplingParams(
-        temperature=options.temperature if sampled else 0.0, max_tokens=options.max_tokens, seed=seed
-    )
+    return SamplingParams(temperature=options.temperature if sampled else 0.0, max_tokens=options.max_tokens, seed=seed)
 
 
 def cache_header(target: str, taps: Sequence[int], options: AnswerOptions, hidden: int) -> dict[str, Any]:

@@ -11,8 +11,10 @@ cell division;the periodic table;the speed of light;osmosis;how planes stay in t
 chemical reactions;how bread rises;hibernation;the nervous system;coral reefs;recycling of plastics;radio waves
 how muscles grow;entropy;the carbon cycle;bacteria and viruses;the ozone layer;superconductors;machine learning
 neural networks;how a refrigerator works;satellites;wind turbines;the Doppler effect;antibiotics;stem cells
-relativity;probability;the scientific method;how memory works;digestion;glaciers;fossils;comets;buoyancy""".replace("\n", ";").split(";")
-)  # fmt: skip
+relativity;probability;the scientific method;how memory works;digestion;glaciers;fossils;comets;buoyancy""".replace(
+        "\n", ";"
+    ).split(";")
+)
 
 SOCIETY = tuple(
     """inflation;supply and demand;how elections work;the industrial revolution;the Roman empire;the Renaissance
@@ -21,8 +23,10 @@ the French revolution;ancient Egypt;the history of chess;trade unions;stock mark
 colonialism;philosophy of Plato;existentialism;utilitarianism;social media;public libraries;immigration;the law
 copyright;interest rates;insurance;the Great Depression;women's suffrage;the history of tea;myths and legends
 the Enlightenment;cultural heritage;language change;journalism;advertising;the United Nations;ethics of AI
-privacy on the internet;remote work;public transport;renewable energy policy;education systems;volunteering""".replace("\n", ";").split(";")
-)  # fmt: skip
+privacy on the internet;remote work;public transport;renewable energy policy;education systems;volunteering""".replace(
+        "\n", ";"
+    ).split(";")
+)
 
 THINGS = tuple(
     """a weekend trip;learning the guitar;a vegetable garden;a birthday party;a job interview;a small budget
@@ -31,25 +35,66 @@ saving money;a home office;time management;a dinner for six guests;a science fai
 learning a new language;keeping houseplants alive;training a puppy;a rainy afternoon;an exam week;a family reunion
 a charity event;a bicycle tour;a podcast;a photo album;a picnic;a garage sale;a long flight;a morning routine
 a team meeting;a blog;a winter hike;a surprise visit;a swimming lesson;a music festival;a small balcony
-a first aid kit;a study group;an online course;a movie night;stress at work;a thank-you card;a wedding speech""".replace("\n", ";").split(";")
-)  # fmt: skip
+a first aid kit;a study group;an online course;a movie night;stress at work;a thank-you card
+a wedding speech""".replace(
+        "\n", ";"
+    ).split(";")
+)
 
 CHARACTERS = tuple(
     """a lighthouse keeper;a retired detective;a young inventor;a lost robot;a talking cat;a brave gardener
 an old sailor;a shy musician;a curious fox;a clockmaker;a night-shift nurse;a mountain guide;a forgetful wizard
 a baker who cannot taste;a librarian;a street painter;twin sisters;a pilot;a beekeeper;a time traveller
-a small dragon;a chess champion;a train conductor;a glassblower;a postman;a ghost who is afraid of the dark""".replace("\n", ";").split(";")
-)  # fmt: skip
+a small dragon;a chess champion;a train conductor;a glassblower;a postman;a ghost who is afraid of the dark""".replace(
+        "\n", ";"
+    ).split(";")
+)
 
 PLACES = tuple(
     """a quiet harbour town;a space station;a snowed-in village;a desert market;an old castle;a crowded train
 an island without clocks;a city under water;a mountain hut;an empty theatre;a forest at night;a greenhouse
-a museum after closing;a flooded valley;a rooftop garden;a railway station;a university library;a lighthouse""".replace("\n", ";").split(";")
-)  # fmt: skip
+a museum after closing;a flooded valley;a rooftop garden;a railway station;a university library;a lighthouse""".replace(
+        "\n", ";"
+    ).split(";")
+)
 
-NAMES = "Mara Jonas Priya Tomas Elif Kwame Sofia Daniel Yuki Hassan Lena Oscar Amara Felix Nadia Pavel Ruth Diego".split()
+NAMES = [
+    "Mara",
+    "Jonas",
+    "Priya",
+    "Tomas",
+    "Elif",
+    "Kwame",
+    "Sofia",
+    "Daniel",
+    "Yuki",
+    "Hassan",
+    "Lena",
+    "Oscar",
+    "Amara",
+    "Felix",
+    "Nadia",
+    "Pavel",
+    "Ruth",
+    "Diego",
+]
 
-TOWNS = "Brookfield Lindau Marlow Tessera Norwick Alder Pinehurst Soria Eastvale Carrow Bellmont Rivas Holt Vardo".split()
+TOWNS = [
+    "Brookfield",
+    "Lindau",
+    "Marlow",
+    "Tessera",
+    "Norwick",
+    "Alder",
+    "Pinehurst",
+    "Soria",
+    "Eastvale",
+    "Carrow",
+    "Bellmont",
+    "Rivas",
+    "Holt",
+    "Vardo",
+]
 
 EVENTS = (
     "a new bridge was opened after three years of work", "the town library will stay open until midnight",
@@ -113,10 +158,59 @@ SHORT_QUESTIONS = (
     "How much does a {x} weigh?", "Which country produces the most {x}?", "How do you clean a {x}?",
 )  # fmt: skip
 
-OBJECTS = (
-    "telescope bicycle compass piano thermometer umbrella microscope zipper helicopter camera typewriter candle "
-    "wheel clock violin submarine radio paper glass steel coffee cotton rubber salt mercury lighthouse sewing-machine "
-    "elevator parachute calculator battery refrigerator telephone windmill barometer saxophone pencil magnet soap"
-).split()
+OBJECTS = [
+    "telescope",
+    "bicycle",
+    "compass",
+    "piano",
+    "thermometer",
+    "umbrella",
+    "microscope",
+    "zipper",
+    "helicopter",
+    "camera",
+    "typewriter",
+    "candle",
+    "wheel",
+    "clock",
+    "violin",
+    "submarine",
+    "radio",
+    "paper",
+    "glass",
+    "steel",
+    "coffee",
+    "cotton",
+    "rubber",
+    "salt",
+    "mercury",
+    "lighthouse",
+    "sewing-machine",
+    "elevator",
+    "parachute",
+    "calculator",
+    "battery",
+    "refrigerator",
+    "telephone",
+    "windmill",
+    "barometer",
+    "saxophone",
+    "pencil",
+    "magnet",
+    "soap",
+]
 
-MONTHS = "January February March April May June July August September October November December".split()
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]

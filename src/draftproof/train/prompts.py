@@ -13,8 +13,19 @@ from draftproof.train import prompt_words as w
 from draftproof.train.prompt_code import code_request, function_head
 
 Message = dict[str, str]
-MIX = (("code-head", 0.30), ("code", 0.15), ("explain", 0.14), ("writing", 0.09), ("list", 0.07), ("chat", 0.07),
-       ("rewrite", 0.04), ("summary", 0.04), ("question", 0.04), ("reading", 0.03), ("translate", 0.03))  # fmt: skip
+MIX = (
+    ("code-head", 0.30),
+    ("code", 0.15),
+    ("explain", 0.14),
+    ("writing", 0.09),
+    ("list", 0.07),
+    ("chat", 0.07),
+    ("rewrite", 0.04),
+    ("summary", 0.04),
+    ("question", 0.04),
+    ("reading", 0.03),
+    ("translate", 0.03),
+)
 _TRIES = 200
 
 
@@ -44,7 +55,9 @@ def _topic(rng: random.Random) -> str:
 
 def _explain(rng: random.Random) -> str:
     topic, other = _topic(rng), _topic(rng)
-    who = rng.choice(("a child", "a beginner", "a high-school student", "a curious adult", "my grandmother", "a friend"))
+    who = rng.choice(
+        ("a child", "a beginner", "a high-school student", "a curious adult", "my grandmother", "a friend")
+    )
     return rng.choice(
         (
             f"Explain {topic} to {who}.",
@@ -127,9 +140,17 @@ def _chat(rng: random.Random) -> str:
 def _rewrite(rng: random.Random) -> str:
     text = " ".join(rng.sample(w.ROUGH, rng.randint(1, 3)))
     how = rng.choice(
-        ("so that it is polite and clear", "in formal English", "in simple words", "as a short email", "in one sentence",
-         "with correct grammar", "so that it sounds enthusiastic", "as a note to a colleague")
-    )  # fmt: skip
+        (
+            "so that it is polite and clear",
+            "in formal English",
+            "in simple words",
+            "as a short email",
+            "in one sentence",
+            "with correct grammar",
+            "so that it sounds enthusiastic",
+            "as a note to a colleague",
+        )
+    )
     return rng.choice((f'Rewrite this message {how}: "{text}"', f"Please rewrite the following {how}.\n\n{text}"))
 
 
@@ -145,39 +166,61 @@ def _article(rng: random.Random) -> str:
 
 def _summary(rng: random.Random) -> str:
     ask = rng.choice(
-        ("Summarize: {0}", "Summarise the following text in two sentences.\n\n{0}", "{0}\n\nGive the main points as a list.",
-         "Write a headline and a one-sentence summary for this text: {0}")
-    )  # fmt: skip
+        (
+            "Summarize: {0}",
+            "Summarise the following text in two sentences.\n\n{0}",
+            "{0}\n\nGive the main points as a list.",
+            "Write a headline and a one-sentence summary for this text: {0}",
+        )
+    )
     return ask.format(_article(rng))
 
 
 def _filled(template: str, rng: random.Random) -> str:
     return template.format(
-        town=rng.choice(w.TOWNS), name=rng.choice(w.NAMES), n=rng.randint(3, 90), y=rng.randint(10, 99),
-        d=rng.randint(2, 12), m=rng.choice(w.MONTHS),
-    )  # fmt: skip
+        town=rng.choice(w.TOWNS),
+        name=rng.choice(w.NAMES),
+        n=rng.randint(3, 90),
+        y=rng.randint(10, 99),
+        d=rng.randint(2, 12),
+        m=rng.choice(w.MONTHS),
+    )
 
 
 def _question(rng: random.Random) -> str:
     if rng.random() < 0.5:
         return rng.choice(w.SHORT_QUESTIONS).format(x=rng.choice(w.OBJECTS))
     topic = _topic(rng)
-    return rng.choice((f"Who first studied {topic}?", f"When did people first learn about {topic}?",
-                       f"What is {topic}?", f"Why do we have {topic}?", f"Where can I see {topic} in action?"))  # fmt: skip
+    return rng.choice(
+        (
+            f"Who first studied {topic}?",
+            f"When did people first learn about {topic}?",
+            f"What is {topic}?",
+            f"Why do we have {topic}?",
+            f"Where can I see {topic} in action?",
+        )
+    )
 
 
 def _reading(rng: random.Random) -> str:
     facts = [_filled(fact, rng) for fact in rng.sample(w.FACTS, rng.randint(4, 7))]
     ask = rng.choice(
-        ("What does the text say about the history of the place?", "Which numbers are mentioned, and what do they mean?",
-         "Who is mentioned in the text, and why?", "What can a visitor see there?", "Answer in full sentences: when and where?")
-    )  # fmt: skip
+        (
+            "What does the text say about the history of the place?",
+            "Which numbers are mentioned, and what do they mean?",
+            "Who is mentioned in the text, and why?",
+            "What can a visitor see there?",
+            "Answer in full sentences: when and where?",
+        )
+    )
     return f"{' '.join(facts)}\n\nQuestion: {ask}"
 
 
 def _translate(rng: random.Random) -> str:
     text = " ".join(_filled(s, rng) for s in rng.sample(w.GERMAN, rng.randint(1, 2)))
-    return rng.choice(("Translate German to English: {}", "Translate into English: {}", "What does this mean? {}")).format(text)
+    return rng.choice(
+        ("Translate German to English: {}", "Translate into English: {}", "What does this mean? {}")
+    ).format(text)
 
 
 _MAKERS: dict[str, Callable[[random.Random], str]] = {

@@ -1,0 +1,76 @@
+"""What a training run says while it runs: a bar with the time left on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from draftproof.cli.terminal import err_console, note
+
+
+class Reporter:
+    """Takes the run's reports (plain data) and shows them on stderr."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        console = err_console()
+        shown = not quiet and console.is_terminal
+        self.bar = (
+            Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console)
+            if shown
+            else None
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Reporter:
+        if self.bar is not None:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def line(self, report: dict[str, Any]) -> None:
+        text = sentence(report)
+        if self.bar is None:
+            note(text, quiet=self.quiet)
+            return
+        if report["kind"] == "evaluation":
+            self.bar.console.print(text)
+            return
+        done = report.get("progress")
+        if self._task is None:
+            self._task = self.bar.add_task(text, total=1.0 if done is not None else None)
+        self.bar.update(self._task, description=text, completed=done, total=1.0 if done is not None else None)
+
+
+def sentence(report: dict[str, Any]) -> str:
+    """One report in words."""
+    if report["kind"] == "answers":
+        rate = report["tokens"] / max(report["seconds"], 1e-9)
+        cut = report["cut"] / max(report["tokens"] + report["cut"], 1)
+        return (
+            f"{report['answers']} answers, {report['tokens']} tokens ({rate:.0f}/s), "
+            f"{100 * cut:.1f} % of them repetition and cut{_left(report)}"
+        )
+    if report["kind"] == "evaluation":
+        rates = " ".join(f"{rate:.2f}" for rate in report["rates"])
+        low, high = report["tau_ci95"] or (float("nan"), float("nan"))
+        return f"step {report['step']}: τ {report['tau'] or 1.0:.2f} ({low:.2f}–{high:.2f}); accepted at least: {rates}"
+    return (
+        f"step {report['step']}: loss {report['loss']:.3f}, {report['hits']:.2f} right in a row, "
+        f"{report['draft_tokens_per_s']:.0f} drafted tokens/s{_left(report)}"
+    )
+
+
+def _left(report: dict[str, Any]) -> str:
+    """Time left, from how much was done in the time so far."""
+    done, seconds = report.get("progress"), report.get("seconds", 60 * report.get("minutes", 0.0))
+    if not done or done >= 1.0:
+        return ""
+    return f", {seconds * (1.0 - done) / done / 60:.0f} min left"

@@ -1,0 +1,41 @@
+"""Position-weighted cross-entropy of a block's drafted slots, and D-PACE, whose weights follow the drafter's own
+chance of getting that far."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LossKind = Literal["dpace", "decay"]
+
+
+def decay_weights(slots: int, gamma: float) -> Tensor:
+    """[slots]: exp(-(k - 1) / gamma) for slot k = 1 …; a later slot counts only if the ones before stood."""
+    return torch.exp(-torch.arange(slots).float() / gamma)
+
+
+def dpace_weights(probability: Tensor, alpha: float) -> Tensor:
+    """[..., slots] from the labels' probabilities: the smoothed chance that a slot is reached and everything that
+    hangs on it, i.e. the suffix sums of the prefix products. Detached."""
+    smooth = ((1.0 - alpha) * probability + alpha).detach()
+    return smooth.cumprod(-1).flip(-1).cumsum(-1).flip(-1)
+
+
+def block_loss(
+    logits: Tensor, labels: Tensor, *, kind: LossKind, alpha: float = 0.5, gamma: float = 4.0
+) -> tuple[Tensor, Tensor]:
+    """(scalar loss, hits [..., slots] bool). ``logits`` [..., slots, V]; ``labels`` [..., slots], -1 where there is
+    none: that slot and all after it do not count, since nothing could be accepted there."""
+    known = (labels >= 0).cummin(-1).values
+    safe = labels.clamp(min=0)
+    losses = F.cross_entropy(logits.flatten(0, -2).float(), safe.flatten(), reduction="none").view(labels.shape)
+    if kind == "dpace":
+        weights = dpace_weights(torch.exp(-losses) * known, alpha)
+    else:
+        weights = decay_weights(labels.shape[-1], gamma).to(losses.device).expand_as(losses)
+    weights = weights * known
+    hits = (logits.argmax(-1) == labels) & known
+    return (losses * weights).sum() / weights.sum().clamp(min=1e-6), hits
