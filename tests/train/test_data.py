@@ -8,7 +8,6 @@ import math
 
 import pytest
 import torch
-from support.tiny import VOCAB
 
 from draftproof.errors import CheckpointError, UnavailableError, UsageError
 from draftproof.train import shards
@@ -18,6 +17,7 @@ from draftproof.train.losses import block_loss, decay_weights, dpace_weights
 from draftproof.train.prompts import MIX, template_prompts
 from draftproof.train.shards import ShardWriter, read_manifest, read_shards
 from draftproof.train.sources import mix, open_source
+from support.tiny import VOCAB
 
 from .tiny import record
 
@@ -63,7 +63,12 @@ def test_any_beginning_of_the_mix_has_the_mix(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("templates:x", "whole number"), ("templates:5=0", "above 0"), ("templates:5=a", "no number"), ("no.jsonl", "no.jsonl")],
+    [
+        ("templates:x", "whole number"),
+        ("templates:5=0", "above 0"),
+        ("templates:5=a", "no number"),
+        ("no.jsonl", "no.jsonl"),
+    ],
 )
 def test_bad_sources_are_one_line(text, said):
     with pytest.raises(UsageError, match=said):

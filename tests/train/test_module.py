@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.tiny import MAX_POSITION, VOCAB, tiny_drafter, tiny_model
 
 from draftproof.drafters.base import CommittedRows, DraftRequest
 from draftproof.engine.options import EngineOptions
@@ -15,6 +14,7 @@ from draftproof.engine.pool import KVPool
 from draftproof.targets.open import wrap_model
 from draftproof.train.masks import Visibility, batch_masks, block_mask
 from draftproof.train.module import Blocks
+from support.tiny import MAX_POSITION, VOCAB, tiny_drafter, tiny_model
 
 from .tiny import module_of, spec_for
 

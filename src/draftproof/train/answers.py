@@ -32,7 +32,8 @@ SHORTEST = 4  # answers of fewer tokens teach nothing
 @dataclass(frozen=True)
 class AnswerOptions:
     """``sampled``: share of prompts answered at ``temperature``, the rest greedily. ``shard_tokens``: tokens (prompt
-    and answer) that are written together. ``max_prompt``: longer prompts are left out."""
+    and answer) that are written together. ``max_prompt``: longer prompts are left out. ``taps``: which hidden states
+    to keep, empty: those the drafter reads; more of them let other drafters be trained on the same answers."""
 
     max_tokens: int = 256
     max_prompt: int = 1024
@@ -41,6 +42,7 @@ class AnswerOptions:
     batch: int = 32
     shard_tokens: int = 8192
     seed: int = 0
+    taps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         rules = [

@@ -36,9 +36,7 @@ learning a new language;keeping houseplants alive;training a puppy;a rainy after
 a charity event;a bicycle tour;a podcast;a photo album;a picnic;a garage sale;a long flight;a morning routine
 a team meeting;a blog;a winter hike;a surprise visit;a swimming lesson;a music festival;a small balcony
 a first aid kit;a study group;an online course;a movie night;stress at work;a thank-you card
-a wedding speech""".replace(
-        "\n", ";"
-    ).split(";")
+a wedding speech""".replace("\n", ";").split(";")
 )
 
 CHARACTERS = tuple(

@@ -90,15 +90,18 @@ class TrainRun:
     # -- answers ------------------------------------------------------------------------------------------
 
     def writer(self) -> ShardWriter:
-        header = cache_header(self.target, self.spec.tap_layers, self.answer_options, self.spec.target_width)
+        header = cache_header(self.target, self.recorded, self.answer_options, self.spec.target_width)
         return ShardWriter(folder_of(self.out), header)
+
+    @property
+    def recorded(self) -> tuple[int, ...]:
+        """Hidden states kept while answering."""
+        return self.answer_options.taps or self.spec.tap_layers
 
     def answer(self, prompts: Iterable[TrainPrompt], until: Callable[[], bool] = lambda: False) -> Progress:
         """Let the target answer what is not answered yet."""
         writer = self.writer()
-        engine, collector = recording_engine(
-            self.model, self.tokenizer, self.spec.tap_layers, self.answer_options.batch
-        )
+        engine, collector = recording_engine(self.model, self.tokenizer, self.recorded, self.answer_options.batch)
         run = AnswerRun(engine, collector, writer, self.answer_options)
         return run.run(prompts, until=until, report=lambda p: self.report({"kind": "answers", **vars(p)}))
 

@@ -6,7 +6,6 @@ with a sentence instead of being written as something else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from draftproof.drafters.spec import DrafterSpec
@@ -65,9 +64,6 @@ def _decoder(spec: DrafterSpec, dtype: str) -> dict[str, Any]:
 
 def zlab_config(spec: DrafterSpec, dtype: str) -> dict[str, Any]:
     """z-lab's layout. Layer ids count outputs from 0; causality is one flag, or the rule "causal iff sliding"."""
-    if spec.window_from_anchor and any(layer.sliding for layer in spec.layers):
-        # The nearest that z-lab's per-row window can say; the caller is told (see ``notes``).
-        pass
     if min(spec.tap_layers) < 1:
         raise SpecError("tap 0 (the embeddings) has no layer id in z-lab's format; use speculators")
     nested: dict[str, Any] = {
@@ -167,8 +163,3 @@ def notes(spec: DrafterSpec, form: str) -> list[str]:
                 "block_size tokens fewer than they were trained with"
             )
     return said
-
-
-def describe(config: Mapping[str, Any]) -> str:
-    """The format's name as the command line says it."""
-    return "speculators" if "speculators_model_type" in config else "zlab"
