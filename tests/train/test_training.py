@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
@@ -173,3 +175,11 @@ def test_flags_come_after_the_file(tmp_path):
     file.write_text("lr: 1\nrows: [8, 6]\nanswers:\n  batch: 4\n")
     config, answers = load_settings(file, steps=7, init=None)
     assert (config.lr, config.rows, config.steps, answers.batch) == (1.0, (8, 6), 7, 4)
+
+
+def test_every_setting_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
+    for kind in (TrainConfig, AnswerOptions):
+        assert all(f"`{f.name}`" in text for f in fields(kind) if f.name not in ("seed",)), kind
+    config = TrainConfig()
+    assert str(config.draft_vocab) in text and str(config.negatives) in text

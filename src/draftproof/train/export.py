@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,28 @@ def convert(source: Path, destination: Path, form: str) -> list[str]:
         raise UsageError(f"{destination}: exists already; name a new folder")
     spec = read_spec(source)
     info = check_tensors(spec, source)
+    origin = _origin(source)
+    if not spec.target_name and "target" in origin:
+        spec = replace(spec, target_name=origin["target"])
     config = write_config(spec, form, dtype={"F32": "float32", "F16": "float16"}.get(info.dtype, "bfloat16"))
     write_folder(destination, config, _wanted(spec, info, form))
-    for name in (PROVENANCE, CARD):
-        if (source / name).is_file():
-            write_whole(destination / name, (source / name).read_bytes())
+    if origin:
+        write_whole(destination / PROVENANCE, (json.dumps(origin, indent=1) + "\n").encode())
+        write_whole(destination / CARD, model_card(spec, form, origin).encode())
     check_tensors(read_spec(destination), destination)
     said = notes(spec, form)
     if form == "speculators" and not spec.target_name:
         said.append("the source does not name its target: fill in speculators_config.verifier in config.json")
     return said
+
+
+def _origin(source: Path) -> dict[str, Any]:
+    """A folder's provenance, empty if it has none that can be read."""
+    try:
+        found = json.loads((source / PROVENANCE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _wanted(spec: DrafterSpec, info: WeightsInfo, form: str) -> dict[str, Tensor]:

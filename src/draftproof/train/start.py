@@ -52,6 +52,7 @@ def make_spec(config: TrainConfig, model: Any) -> DrafterSpec:
         rope=RopeSpec(theta=float(rope.get("rope_theta", 10_000.0))),
         num_target_layers=layers,
         draft_vocab_size=config.draft_vocab if 0 < config.draft_vocab < vocab else None,
+        target_architectures=tuple(getattr(model.config, "architectures", None) or ()),
     )
 
 
