@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tiny import VOCAB, drafter_spec, tiny_model
 from test_zlab import record_zlab, zlab_python
 
 from draftproof.drafters.loading import random_weights
@@ -16,6 +15,7 @@ from draftproof.targets.open import wrap_model
 from draftproof.train.export import export_drafter
 from draftproof.train.module import Blocks, DrafterModule
 from support.folders import save_target, tensors_of
+from support.tiny import VOCAB, drafter_spec, tiny_model
 
 pytestmark = pytest.mark.conformance
 __all__ = ["zlab_python"]  # the fixture

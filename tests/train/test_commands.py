@@ -6,10 +6,10 @@ import json
 
 import pytest
 import torch
-from support.folders import save_target
 
 from draftproof.cli.main import main
 from draftproof.train.shards import read_manifest, read_shards
+from support.folders import save_target
 
 SETTINGS = """
 layers: 2
