@@ -116,3 +116,32 @@ def test_empty_prompts_and_missing_drafters(files, target, capsys):
     assert "--drafter" in capsys.readouterr().err
     assert main(["convert", str(files), str(files / "x"), "--format", "zlab", "-q"]) == 2
     assert "config.json" in capsys.readouterr().err
+
+
+def test_packed_answers_give_the_same_cache_elsewhere(files, target, capsys):
+    from draftproof.train.tokens import pack
+
+    assert main(words(files, target)) == 0
+    cache = files / "out" / "answers"
+    assert pack(cache, files / "packed.safetensors") == sum(len(e.answers) for e in read_manifest(cache))
+    flags = ["--target", str(target), "--answers", str(files / "packed.safetensors"), "--out", str(files / "other")]
+    more = ["--config", str(files / "c.yaml"), "--dtype", "float32", "--device", "cpu", "-q"]
+    assert main(["train", *flags, *more]) == 0
+    first, second = (by_index(folder) for folder in (cache, files / "other" / "answers"))
+    assert first.keys() == second.keys()
+    for index, (ids, taps) in first.items():
+        assert torch.equal(ids, second[index][0])
+        torch.testing.assert_close(taps.float(), second[index][1].float(), rtol=0.02, atol=0.02)
+    (files / "packed.safetensors").write_bytes(b"no")
+    assert main(["train", *flags, *more, "--resume"]) == 2
+    assert "packed answers" in capsys.readouterr().err
+
+
+def by_index(folder):
+    found = {}
+    for shard in read_shards(folder, read_manifest(folder)):
+        begin = 0
+        for index, length in zip(shard["indices"].tolist(), shard["lengths"].tolist(), strict=True):
+            found[index] = (shard["tokens"][begin : begin + length], shard["taps"][begin : begin + length - 1])
+            begin += length
+    return found

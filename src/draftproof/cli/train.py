@@ -26,9 +26,12 @@ _PROMPTS_HELP = (
 @with_flags
 def train(
     target: Annotated[str, typer.Option("--target", "--model", "-m", help=TARGET_HELP, metavar="TARGET")],
-    prompts: Annotated[list[str], typer.Option("--prompts", metavar="FILE[=WEIGHT]", help=_PROMPTS_HELP)],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Answers, checkpoints and the drafter go here.")],
     common: CommonFlags,
+    prompts: Annotated[list[str] | None, typer.Option("--prompts", metavar="FILE[=WEIGHT]", help=_PROMPTS_HELP)] = None,
+    answers: Annotated[
+        Path | None, typer.Option("--answers", metavar="FILE", help="Answers packed on another machine.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE.yaml", help="Settings; see docs/train.md.")
     ] = None,
@@ -55,6 +58,12 @@ def train(
     for name, value in (("--max-minutes", max_minutes), ("--max-answers", max_answers), ("--steps", steps)):
         if value is not None and not value > 0:
             raise UsageError(f"{name} {value} is out of range: it must be above 0")
+    if not prompts and answers is None:
+        raise UsageError("nothing to learn from: give --prompts FILE, --prompts templates:COUNT, or --answers FILE")
+    if answers is not None and not answers.is_file():
+        raise UsageError(f"--answers {answers}: no such file; scripts/pack_answers.py makes one")
+    if not prompts and (answer_minutes is not None or max_answers is not None):
+        raise UsageError("--answer-minutes and --max-answers have no effect without --prompts")
     if answer_minutes is not None and answer_minutes < 0:
         raise UsageError(f"--answer-minutes {answer_minutes} is out of range: it must be at least 0")
     note(prepare_threads(threads), quiet=common.quiet)
@@ -62,8 +71,10 @@ def train(
     if not common.debug:
         silence_libraries()
     with Reporter(quiet=common.quiet) as reporter:
-        run, stream = _prepare(target, prompts, out, config, device, dtype, reporter.line, steps, init, seed)
-        if answer_minutes != 0:
+        run, stream = _prepare(target, prompts or [], out, config, device, dtype, reporter.line, steps, init, seed)
+        if answers is not None:
+            run.take_answers(answers)
+        if prompts and answer_minutes != 0:
             run.answer(islice(stream, max_answers), until=_after(answer_minutes))
         folder = run.train(max_minutes=max_minutes, resume=resume)
     print(folder)

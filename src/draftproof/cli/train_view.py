@@ -58,6 +58,8 @@ def sentence(report: dict[str, Any]) -> str:
             f"{report['answers']} answers, {report['tokens']} tokens ({rate:.0f}/s), "
             f"{100 * cut:.1f} % of them repetition and cut{_left(report)}"
         )
+    if report["kind"] == "taps":
+        return f"hidden states of {report['done']} of {report['of']} answers"
     if report["kind"] == "evaluation":
         rates = " ".join(f"{rate:.2f}" for rate in report["rates"])
         low, high = report["tau_ci95"] or (float("nan"), float("nan"))

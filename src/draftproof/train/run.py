@@ -35,6 +35,7 @@ from draftproof.train.shards import ShardWriter, no_space, read_manifest
 from draftproof.train.sources import Source, TrainPrompt
 from draftproof.train.start import initial_weights, make_spec
 from draftproof.train.throughput import gemm_peak, step_flops
+from draftproof.train.tokens import retap
 from draftproof.train.trainer import StepResult, Trainer, Vocabulary
 
 log = logging.getLogger("draftproof")
@@ -104,6 +105,17 @@ class TrainRun:
         engine, collector = recording_engine(self.model, self.tokenizer, self.recorded, self.answer_options.batch)
         run = AnswerRun(engine, collector, writer, self.answer_options)
         return run.run(prompts, until=until, report=lambda p: self.report({"kind": "answers", **vars(p)}))
+
+    def take_answers(self, file: Path) -> None:
+        """Answers recorded elsewhere (see ``tokens.pack``): their taps are computed here."""
+        said = {"kind": "taps"}
+        retap(
+            file,
+            self.model,
+            self.recorded,
+            self.writer(),
+            report=lambda n, of: self.report(said | {"done": n, "of": of}),
+        )
 
     # -- training -----------------------------------------------------------------------------------------
 
