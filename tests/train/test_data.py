@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_what_was_written(tmp_path, monkeypatch):
 
 
 def test_labels_stand_beside_their_slots(tmp_path):
-    answers = AnswerSet(record(tmp_path), COLUMNS)
+    answers = AnswerSet(record(tmp_path), COLUMNS, final=COLUMNS[2])
     chosen = answers.chosen(0, 4, seed=1)
     blocks, labels = make_blocks(answers, chosen, anchors=6, rows=5, key="a")
     assert blocks.taps.shape[1] == int(blocks.anchors.max())
@@ -134,7 +134,9 @@ def test_labels_stand_beside_their_slots(tmp_path):
             assert int(blocks.tokens[i, j]) == ids[anchor]
             for slot in range(1, 5):
                 expected = ids[anchor + slot] if anchor + slot < len(ids) else -1
-                assert int(labels[i, j, slot - 1]) == expected
+                assert int(labels.ids[i, j, slot - 1]) == expected
+                if expected >= 0:  # the state that yields this token stands one position earlier
+                    assert torch.equal(labels.states[i, j, slot - 1], sequence.taps[anchor + slot - 1, COLUMNS[2]])
         last = int(blocks.anchors[i].max())
         assert torch.equal(blocks.taps[i, :last], sequence.taps[:last])
 
@@ -160,3 +162,15 @@ def test_slots_after_an_unknown_label_do_not_count(kind):
     loss.backward()
     assert logits.grad[0, 0, 0].abs().sum() > 0 and logits.grad[0, 0, 1:].abs().sum() == 0
     assert not hits[0, 0, 1:].any()
+
+
+def test_a_soft_label_is_the_targets_distribution():
+    random = torch.Generator().manual_seed(0)
+    logits, teacher = (torch.randn(1, 1, 1, VOCAB, generator=random) for _ in range(2))
+    label = teacher.argmax(-1)
+    hard, _ = block_loss(logits, label, kind="decay")
+    soft, _ = block_loss(logits, label, kind="decay", teacher=teacher, soft=1.0)
+    half, _ = block_loss(logits, label, kind="decay", teacher=teacher, soft=0.5)
+    expected = -(teacher.softmax(-1) * logits.log_softmax(-1)).sum()
+    assert float(soft) == pytest.approx(float(expected), rel=1e-5)
+    assert float(half) == pytest.approx((float(hard) + float(soft)) / 2, rel=1e-5)

@@ -31,12 +31,21 @@ class Sequence_:
 
 class AnswerSet:
     """All sequences of a cache that have room for an anchor and a label. ``columns``: which taps of the recorded
-    ones to use, as slices of the last axis in order."""
+    ones to use, as slices of the last axis in order; ``final``: where the target's last hidden state stands, if it
+    is wanted and was recorded."""
 
-    def __init__(self, folder: Path, columns: Sequence[slice], *, shards: int | None = None, skip: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        columns: Sequence[slice],
+        *,
+        final: slice | None = None,
+        shards: int | None = None,
+        skip: int = 0,
+    ) -> None:
         entries = read_manifest(folder)[:shards]
         self.shards = len(entries)
-        self.columns = list(columns)
+        self.columns, self.final = list(columns), final
         self.sequences = [s for part in read_shards(folder, entries) for s in _sequences(part)]
         if skip:
             self.sequences = [s for s in self.sequences if s.index % skip]
@@ -98,12 +107,21 @@ def _sequences(shard: dict[str, Tensor]) -> list[Sequence_]:
     return found
 
 
+@dataclass(frozen=True)
+class Labels:
+    """``ids`` [S, n, slots]: target token ids, -1 past the answer's end. ``states`` [S, n, slots, Ht]: the target's
+    last hidden state one position before each label, from which its head makes the distribution of that token."""
+
+    ids: Tensor
+    states: Tensor | None = None
+
+
 def make_blocks(
     answers: AnswerSet, chosen: Sequence[Sequence_], *, anchors: int, rows: int, key: str
-) -> tuple[Blocks, Tensor]:
-    """Blocks with random anchors in the answers, and the labels [S, n, rows - 1] as target token ids.
+) -> tuple[Blocks, Labels]:
+    """Blocks with random anchors in the answers, and what their slots should say.
 
-    Slot k of a block learns the token at its own position, anchor + k; -1 past the answer's end. The first anchor
+    Slot k of a block learns the token at its own position, anchor + k. The first anchor
     may be the answer's first token, which prefill yields; the last one has a token after it. A short answer repeats
     anchors, which weighs its tokens like those of the others.
     """
@@ -114,6 +132,9 @@ def make_blocks(
     taps = first.new_zeros(len(chosen), length, first.shape[1])
     tokens = torch.zeros(len(chosen), anchors, dtype=torch.long)
     labels = torch.full((len(chosen), anchors, rows - 1), -1, dtype=torch.long)
+    states: Tensor | None = None
+    if answers.final is not None:
+        states = first.new_zeros(*labels.shape, answers.final.stop - answers.final.start)
     for i, (sequence, line) in enumerate(zip(chosen, places, strict=True)):
         taps[i, : line[-1]] = answers.taps_of(sequence, line[-1])
         ids = sequence.tokens.long()
@@ -121,7 +142,9 @@ def make_blocks(
         for j, anchor in enumerate(line):
             known = ids[anchor + 1 : anchor + rows]
             labels[i, j, : len(known)] = known
-    return Blocks(taps, torch.tensor(places), tokens, rows), labels
+            if states is not None:
+                states[i, j, : len(known)] = sequence.taps[anchor : anchor + len(known), answers.final]
+    return Blocks(taps, torch.tensor(places), tokens, rows), Labels(labels, states)
 
 
 def _pick(rng: random.Random, low: int, high: int, count: int) -> list[int]:

@@ -24,8 +24,9 @@ class TrainConfig:
     have no window. ``causal``: block rows see only rows before them. ``draft_vocab``: most frequent answer tokens
     that may be drafted, 0: all; ``negatives``: other tokens drawn anew each step to compete with those, so that the
     target's whole head ranks them rightly too. ``rows``: block lengths (anchor included) that training draws from.
-    ``init``: ``target`` (copies of its layers), ``random`` or a drafter's folder. ``decay_share``: the last part of
-    ``steps``, over which the rate falls along a cosine to ``lr_end`` × ``lr``; 1 is the ordinary cosine.
+    ``soft``: share of the target's whole distribution in what a slot should say, the rest is its token; needs the
+    last hidden state among ``answers.taps``. ``init``: ``target`` (copies of its layers), ``random`` or a drafter's
+    folder. ``decay_share``: the last part of ``steps``, over which the rate falls along a cosine to ``lr_end`` × ``lr``; 1 is the ordinary cosine.
     """
 
     layers: int = 4
@@ -46,6 +47,7 @@ class TrainConfig:
     loss: LossKind = "dpace"
     alpha: float = 0.5
     gamma: float = 4.0
+    soft: float = 0.0
     lr: float = 6e-4
     lr_end: float = 0.02
     beta2: float = 0.95
@@ -79,6 +81,7 @@ class TrainConfig:
             ("lr", self.lr, self.lr > 0, "above 0"),
             ("lr_end", self.lr_end, 0 <= self.lr_end <= 1, "between 0 and 1"),
             ("alpha", self.alpha, 0 <= self.alpha <= 1, "between 0 and 1"),
+            ("soft", self.soft, 0 <= self.soft <= 1, "between 0 and 1"),
             ("ema", self.ema, 0 <= self.ema < 1, "0 (off) or below 1"),
             ("steps", self.steps, self.steps >= 1, "at least 1"),
             ("decay_share", self.decay_share, 0 < self.decay_share <= 1, "above 0 and at most 1"),

@@ -25,18 +25,30 @@ def dpace_weights(probability: Tensor, alpha: float) -> Tensor:
 
 
 def block_loss(
-    logits: Tensor, labels: Tensor, *, kind: LossKind, alpha: float = 0.5, gamma: float = 4.0
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    kind: LossKind,
+    alpha: float = 0.5,
+    gamma: float = 4.0,
+    teacher: Tensor | None = None,
+    soft: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """(scalar loss, hits [..., slots] bool). ``logits`` [..., slots, V]; ``labels`` [..., slots], -1 where there is
-    none: that slot and all after it do not count, since nothing could be accepted there."""
+    none: that slot and all after it do not count, since nothing could be accepted there. ``teacher`` [..., slots, V]:
+    the target's logits; its distribution makes up the share ``soft`` of what a slot should say."""
     known = (labels >= 0).cummin(-1).values
     safe = labels.clamp(min=0)
     wide = logits.float()
-    losses = F.cross_entropy(wide.flatten(0, -2), safe.flatten(), reduction="none").view(labels.shape)
+    chances = F.log_softmax(wide, dim=-1)
+    losses = -chances.gather(-1, safe[..., None])[..., 0]
     if kind == "dpace":
         weights = dpace_weights(torch.exp(-losses) * known, alpha)
     else:
         weights = decay_weights(labels.shape[-1], gamma).to(losses.device).expand_as(losses)
+    if teacher is not None and soft > 0:
+        wanted = torch.softmax(teacher.float(), dim=-1)
+        losses = (1.0 - soft) * losses - soft * (wanted * chances).sum(-1)
     weights = weights * known
     with torch.no_grad():  # a maximum is found much faster than its place
         hits = (wide.gather(-1, safe[..., None])[..., 0] >= wide.amax(-1)) & known

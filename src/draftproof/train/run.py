@@ -122,7 +122,8 @@ class TrainRun:
     def train(self, *, max_minutes: float | None = None, resume: bool = False) -> Path:
         """Train to the last step or minute; returns the folder of the exported drafter."""
         state = self._earlier(resume)
-        answers = AnswerSet(folder_of(self.out), self._columns(), skip=self.config.held_out)
+        columns, final = self._columns()
+        answers = AnswerSet(folder_of(self.out), columns, final=final, skip=self.config.held_out)
         keep = self._vocabulary(answers, state)
         module = DrafterModule(self.spec, self.embedding)
         if state is None:
@@ -148,16 +149,19 @@ class TrainRun:
         self.config.same_run(state["config"])
         return state
 
-    def _columns(self) -> list[slice]:
-        """Where the drafter's taps stand among the recorded ones."""
+    def _columns(self) -> tuple[list[slice], slice | None]:
+        """Where the drafter's taps stand among the recorded ones, and the target's last hidden state if wanted."""
         header = json.loads((folder_of(self.out) / "cache.json").read_text())
         width, recorded = header["hidden_size"], header["taps"]
-        missing = [t for t in self.spec.tap_layers if t not in recorded]
+        final = [self.spec.num_target_layers] if self.config.soft > 0 else []
+        missing = [t for t in [*self.spec.tap_layers, *final] if t not in recorded]
         if missing:
             raise MismatchError(
-                f"{folder_of(self.out)}: recorded with taps {recorded}, the drafter reads {missing} too"
+                f"{folder_of(self.out)}: recorded with taps {recorded}, {missing} are needed too; record them again "
+                "with answers.taps"
             )
-        return [slice(recorded.index(t) * width, (recorded.index(t) + 1) * width) for t in self.spec.tap_layers]
+        places = {t: slice(i * width, (i + 1) * width) for i, t in enumerate(recorded)}
+        return [places[t] for t in self.spec.tap_layers], places[final[0]] if final else None
 
     def _vocabulary(self, answers: AnswerSet, state: dict[str, Any] | None) -> Tensor | None:
         """The draft vocabulary: most frequent in the answers, ties by id; a resumed run keeps its own."""
@@ -247,7 +251,7 @@ class TrainRun:
         """Prompts of answers that training never sees."""
         if not self.config.held_out:
             return []
-        everything = AnswerSet(folder_of(self.out), self._columns())
+        everything = AnswerSet(folder_of(self.out), [])
         kept: list[Sequence_] = [s for s in everything.sequences if s.index % self.config.held_out == 0]
         return [(f"prompt {s.index}", s.tokens[: s.prompt_length].tolist()) for s in kept[: self.config.eval_prompts]]
 

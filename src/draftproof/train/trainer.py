@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof.errors import DraftproofError
-from draftproof.train.batches import AnswerSet, make_blocks
+from draftproof.train.batches import AnswerSet, Labels, make_blocks
 from draftproof.train.config import TrainConfig
 from draftproof.train.losses import block_loss
 from draftproof.train.module import Blocks, DrafterModule
@@ -96,11 +96,10 @@ class Trainer:
         config, step = self.config, self.step
         blocks, labels = self._batch(step)
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + step)
-        head, target = self.vocabulary.at(labels, config.negatives, generator)
-        target = target.to(self.device)
+        head, ids = self.vocabulary.at(labels.ids, config.negatives, generator)
         lr = self._rate(step)
         self.module.train()
-        loss, hits = self._loss(blocks, head, target)
+        loss, hits = self._loss(blocks, head, Labels(ids.to(self.device), labels.states))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), config.clip)
@@ -110,11 +109,11 @@ class Trainer:
         self.optimizer.step()
         self._follow()
         self.step += 1
-        count = int(labels.shape[0] * labels.shape[1])
+        count = int(labels.ids.shape[0] * labels.ids.shape[1])
         accepted = float(hits.long().cumprod(-1).sum()) / count
-        return StepResult(step, float(loss.detach()), accepted, float(norm), lr, count, int((labels >= 0).sum()))
+        return StepResult(step, float(loss.detach()), accepted, float(norm), lr, count, int((labels.ids >= 0).sum()))
 
-    def _batch(self, step: int) -> tuple[Blocks, Tensor]:
+    def _batch(self, step: int) -> tuple[Blocks, Labels]:
         config = self.config
         rows = config.rows[step % len(config.rows)]
         chosen = self.answers.chosen(step, config.sequences, config.seed)
@@ -125,12 +124,24 @@ class Trainer:
         moved = Blocks(blocks.taps.to(self.device), blocks.anchors.to(self.device), blocks.tokens.to(self.device), rows)
         return moved, labels
 
-    def _loss(self, blocks: Blocks, head: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(self, blocks: Blocks, head: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
         config = self.config
+        teacher: Tensor | None = None
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=config.autocast):
             hidden = self.module(blocks)
             logits = F.linear(hidden, head.to(hidden.dtype))
-        return block_loss(logits, labels, kind=config.loss, alpha=config.alpha, gamma=config.gamma)
+            if labels.states is not None and config.soft > 0:
+                with torch.no_grad():
+                    teacher = F.linear(labels.states.to(self.device), head.to(labels.states.dtype))
+        return block_loss(
+            logits,
+            labels.ids,
+            kind=config.loss,
+            alpha=config.alpha,
+            gamma=config.gamma,
+            teacher=teacher,
+            soft=config.soft,
+        )
 
     def _check(self, loss: float, norm: float, step: int) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
