@@ -56,7 +56,7 @@ def sentence(report: dict[str, Any]) -> str:
         cut = report["cut"] / max(report["tokens"] + report["cut"], 1)
         return (
             f"{report['answers']} answers, {report['tokens']} tokens ({rate:.0f}/s), "
-            f"{100 * cut:.1f} % of them repetition and cut{_left(report)}"
+            f"{100 * cut:.1f} % of them repetition and cut"
         )
     if report["kind"] == "taps":
         return f"hidden states of {report['done']} of {report['of']} answers"
@@ -66,13 +66,5 @@ def sentence(report: dict[str, Any]) -> str:
         return f"step {report['step']}: τ {report['tau'] or 1.0:.2f} ({low:.2f}–{high:.2f}); accepted at least: {rates}"
     return (
         f"step {report['step']}: loss {report['loss']:.3f}, {report['hits']:.2f} right in a row, "
-        f"{report['draft_tokens_per_s']:.0f} drafted tokens/s{_left(report)}"
+        f"{report['draft_tokens_per_s']:.0f} drafted tokens/s, {report['minutes_left']:.0f} min left"
     )
-
-
-def _left(report: dict[str, Any]) -> str:
-    """Time left, from how much was done in the time so far."""
-    done, seconds = report.get("progress"), report.get("seconds", 60 * report.get("minutes", 0.0))
-    if not done or done >= 1.0:
-        return ""
-    return f", {seconds * (1.0 - done) / done / 60:.0f} min left"

@@ -76,6 +76,8 @@ class TrainRun:
     sources: Sequence[Source] = ()
     report: Callable[[dict[str, Any]], None] = lambda line: None
     totals: Totals = field(default_factory=Totals)
+    began: float = 0.0  # seconds and progress when this process took over
+    first_progress: float = 0.0
 
     def __post_init__(self) -> None:
         self.spec = make_spec(self.config, self.model)
@@ -132,9 +134,10 @@ class TrainRun:
         if state is not None:
             trainer.load(state["trainer"])
             self.totals = Totals(**state["totals"])
-        began = self.totals.seconds
+        self.began = self.totals.seconds
         if max_minutes is not None:
-            trainer.share = lambda: (self.totals.seconds - began) / (60.0 * max_minutes)
+            trainer.share = lambda: (self.totals.seconds - self.began) / (60.0 * max_minutes)
+        self.first_progress = trainer.progress()
         self._loop(trainer, keep)
         self._save(trainer, keep)
         return self._export(trainer, keep, self._measure(trainer, keep))
@@ -219,10 +222,16 @@ class TrainRun:
                 "norm": max(r.norm for r in window),
                 "lr": window[-1].lr,
                 "minutes": self.totals.seconds / 60,
+                "minutes_left": self._left(trainer.progress()),
                 "progress": trainer.progress(),
                 "draft_tokens_per_s": self.totals.draft_tokens / max(self.totals.seconds, 1e-9),
             }
         )
+
+    def _left(self, progress: float) -> float:
+        """Minutes to the end at the pace of this process."""
+        done = max(progress - self.first_progress, 1e-9)
+        return (self.totals.seconds - self.began) * (1.0 - progress) / done / 60
 
     def _history(self, line: dict[str, Any]) -> None:
         self.report(line)
