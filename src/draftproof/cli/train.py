@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -75,7 +74,8 @@ def train(
         if answers is not None:
             run.take_answers(answers)
         if prompts and answer_minutes != 0:
-            run.answer(islice(stream, max_answers), until=_after(answer_minutes))
+            available = sum(len(source.prompts) for source in run.sources)
+            run.answer(islice(stream, max_answers), min(max_answers or available, available), answer_minutes)
         folder = run.train(max_minutes=max_minutes, resume=resume)
     print(folder)
 
@@ -106,10 +106,3 @@ def _prepare(
         target, loaded.model, loaded.tokenizer, out, settings, answering, where, sources=sources, report=report
     )
     return run, mix(sources, answering.seed)
-
-
-def _after(minutes: float | None) -> Callable[[], bool]:
-    if minutes is None:
-        return lambda: False
-    end = time.monotonic() + 60 * minutes
-    return lambda: time.monotonic() > end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from draftproof.cli.terminal import err_console, note
 
@@ -17,12 +17,8 @@ class Reporter:
         self.quiet = quiet
         console = err_console()
         shown = not quiet and console.is_terminal
-        self.bar = (
-            Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console)
-            if shown
-            else None
-        )
-        self._task: TaskID | None = None
+        self.bar = Progress(TextColumn("{task.description}"), BarColumn(), console=console) if shown else None
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Reporter:
         if self.bar is not None:
@@ -43,10 +39,10 @@ class Reporter:
         if report["kind"] == "evaluation":
             self.bar.console.print(text)
             return
-        done = report.get("progress")
-        if self._task is None:
-            self._task = self.bar.add_task(text, total=1.0 if done is not None else None)
-        self.bar.update(self._task, description=text, completed=done, total=1.0 if done is not None else None)
+        kind = report["kind"]
+        if kind not in self._tasks:
+            self._tasks[kind] = self.bar.add_task(text, total=1.0)
+        self.bar.update(self._tasks[kind], description=text, completed=report["progress"])
 
 
 def sentence(report: dict[str, Any]) -> str:
@@ -56,7 +52,7 @@ def sentence(report: dict[str, Any]) -> str:
         cut = report["cut"] / max(report["tokens"] + report["cut"], 1)
         return (
             f"{report['answers']} answers, {report['tokens']} tokens ({rate:.0f}/s), "
-            f"{100 * cut:.1f} % of them repetition and cut"
+            f"{100 * cut:.1f} % of them repetition and cut, {report['minutes_left']:.0f} min left"
         )
     if report["kind"] == "taps":
         return f"hidden states of {report['done']} of {report['of']} answers"

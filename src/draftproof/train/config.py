@@ -26,8 +26,8 @@ class TrainConfig:
     target's whole head ranks them rightly too. ``rows``: block lengths (anchor included) that training draws from.
     ``soft``: share of the target's whole distribution in what a slot should say, the rest is its token; needs the
     last hidden state among ``answers.taps``. ``init``: ``target`` (copies of its layers), ``random`` or a drafter's
-    folder. ``decay_share``: the last part of ``steps``, over which the rate falls along a cosine to ``lr_end`` × ``lr``;
-    1 is the ordinary cosine.
+    folder. ``decay_share``: the last part of ``steps``, over which the rate falls along a cosine to ``lr_end`` ×
+    ``lr``; 1 is the ordinary cosine.
     """
 
     layers: int = 4

@@ -101,12 +101,20 @@ class TrainRun:
         """Hidden states kept while answering."""
         return self.answer_options.taps or self.spec.tap_layers
 
-    def answer(self, prompts: Iterable[TrainPrompt], until: Callable[[], bool] = lambda: False) -> Progress:
-        """Let the target answer what is not answered yet."""
+    def answer(self, prompts: Iterable[TrainPrompt], total: int, minutes: float | None = None) -> Progress:
+        """Let the target answer what is not answered yet of ``total`` prompts, no longer than ``minutes``."""
         writer = self.writer()
         engine, collector = recording_engine(self.model, self.tokenizer, self.recorded, self.answer_options.batch)
         run = AnswerRun(engine, collector, writer, self.answer_options)
-        return run.run(prompts, until=until, report=lambda p: self.report({"kind": "answers", **vars(p)}))
+        before, limit = len(writer.done), float("inf") if minutes is None else 60 * minutes
+
+        def report(progress: Progress) -> None:
+            handled = progress.answers + progress.skipped
+            share = max(handled / max(total - before, 1), progress.seconds / limit)
+            left = progress.seconds * (1.0 - share) / share / 60 if 0 < share < 1 else 0.0
+            self.report({"kind": "answers", **vars(progress), "progress": min(share, 1.0), "minutes_left": left})
+
+        return run.run(prompts, until=lambda: run.progress.seconds > limit, report=report)
 
     def take_answers(self, file: Path) -> None:
         """Answers recorded elsewhere (see ``tokens.pack``): their taps are computed here."""
