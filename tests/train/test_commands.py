@@ -45,7 +45,7 @@ def files(tmp_path):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("draftproof.train.run.gemm_peak", lambda device: 1e9)
+    monkeypatch.setattr("draftproof.train.record.gemm_peak", lambda device: 1e9)
 
 
 def words(files, target, *more):

@@ -83,7 +83,7 @@ class Stop:
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     monkeypatch.setattr("draftproof.train.run.REPORT_EVERY", 7)
-    monkeypatch.setattr("draftproof.train.run.gemm_peak", lambda device: 1e9)
+    monkeypatch.setattr("draftproof.train.record.gemm_peak", lambda device: 1e9)
 
 
 def test_training_lowers_the_loss_and_writes_everything(answered):

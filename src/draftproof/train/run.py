@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from draftproof import compat
-from draftproof.bench.provenance import provenance
 from draftproof.errors import MismatchError, UsageError
 from draftproof.targets.huggingface import target_info
 from draftproof.train.answers import AnswerOptions, AnswerRun, Progress, cache_header, folder_of, recording_engine
@@ -31,35 +30,16 @@ from draftproof.train.config import TrainConfig
 from draftproof.train.evaluation import Measured, drafting_engine, measure
 from draftproof.train.export import export_drafter
 from draftproof.train.module import DrafterModule
-from draftproof.train.shards import ShardWriter, no_space, read_manifest
+from draftproof.train.record import Totals, training_record
+from draftproof.train.shards import ShardWriter, no_space
 from draftproof.train.sources import Source, TrainPrompt
 from draftproof.train.start import initial_weights, make_spec
-from draftproof.train.throughput import gemm_peak, step_flops
+from draftproof.train.throughput import step_flops
 from draftproof.train.tokens import retap
 from draftproof.train.trainer import StepResult, Trainer, Vocabulary
 
 log = logging.getLogger("draftproof")
-STOPPED_STEP = 10.0  # a step that took so many times the usual was a stopped process; it counts as the usual
 REPORT_EVERY = 20
-
-
-@dataclass
-class Totals:
-    """Sums since the run began, over all its processes."""
-
-    seconds: float = 0.0
-    blocks: int = 0
-    draft_tokens: int = 0
-    flops: float = 0.0
-    usual: float = 0.0  # seconds of an ordinary step
-
-    def add(self, seconds: float, result: StepResult, flops: float) -> None:
-        counted = min(seconds, STOPPED_STEP * self.usual) if self.usual else seconds
-        self.usual = 0.9 * self.usual + 0.1 * counted if self.usual else counted
-        self.seconds += counted
-        self.blocks += result.blocks
-        self.draft_tokens += result.drafted
-        self.flops += flops
 
 
 @dataclass
@@ -305,39 +285,14 @@ class TrainRun:
             trainer.weights(),
             keep=keep,
             head=self.head,
-            provenance=self.provenance(trainer, metrics),
+            provenance=training_record(
+                self.target,
+                self.config,
+                self.sources,
+                folder_of(self.out),
+                self.totals,
+                trainer.step,
+                metrics,
+                self.device,
+            ),
         )
-
-    def provenance(self, trainer: Trainer, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Everything one must know to make the same drafter again."""
-        entries = read_manifest(folder_of(self.out))
-        answers = [a for e in entries for a in e.answers]
-        tokens, cut = sum(a["tokens"] for a in answers), sum(a["cut"] for a in answers)
-        seconds = max(self.totals.seconds, 1e-9)
-        peak = gemm_peak(self.device)
-        return provenance(self.config.seed) | {
-            "target": self.target,
-            "config": self.config.to_dict(),
-            "data": {
-                "sources": [
-                    {"name": s.name, "prompts": len(s.prompts), "sha256": s.sha256, "weight": s.weight}
-                    for s in self.sources
-                ],
-                "answers": len(answers),
-                "answer_tokens": tokens,
-                "sampled_share": sum(a["temperature"] > 0 for a in answers) / max(len(answers), 1),
-                "share_cut": cut / max(tokens + cut, 1),
-                "shards": [{"file": e.file, "sha256": e.sha256} for e in entries],
-            },
-            "training": {
-                "steps": trainer.step,
-                "blocks": self.totals.blocks,
-                "draft_tokens": self.totals.draft_tokens,
-                "minutes": seconds / 60,
-                "draft_tokens_per_s": self.totals.draft_tokens / seconds,
-                "flops_per_s": self.totals.flops / seconds,
-                "gemm_peak_bf16": peak,
-                "share_of_peak": self.totals.flops / seconds / peak,
-            },
-            "metrics": metrics,
-        }
