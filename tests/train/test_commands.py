@@ -67,7 +67,7 @@ def test_train_evaluate_convert(files, target, capsys):
         found = json.loads(capsys.readouterr().out)
         assert found["schema_version"] == "draftproof.evaluate/1" and found["workloads"]["p"]["rounds"] > 0
     assert main(["evaluate", "-d", drafter, *common, "--out", str(files / "r.json")]) == 0
-    assert "τ" in capsys.readouterr().out and json.loads((files / "r.json").read_text())["seed"] == 0
+    assert "τ" in capsys.readouterr().out and json.loads((files / "r.json").read_text())["provenance"]["seed"] == 0
     assert main(words(files, target, "--resume", "--steps", "8")) == 0
 
 

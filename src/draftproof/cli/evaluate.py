@@ -40,7 +40,7 @@ def evaluate(
     check_loading(model, load)
     check_speculation(load, speculation, greedy=True)
     engine = open_engine({"target": model} | given(load) | given(speculation), quiet=common.quiet, debug=common.debug)
-    from draftproof.bench.provenance import provenance
+    from draftproof.bench.provenance import provenance, short_path
     from draftproof.bench.workloads import encode, load_workload
     from draftproof.train.evaluation import measure
 
@@ -51,8 +51,15 @@ def evaluate(
         ids = [(p.name, encode(cast(Any, engine), p)) for p in workload.prompts]
         result = measure(cast(Any, engine), ids, max_tokens).to_dict()
         found[workload.name] = result | {"workload": workload.describe()}
-    document = {"schema_version": SCHEMA} | provenance(seed)
-    document |= {"engine": engine.describe(), "max_tokens": max_tokens, "workloads": found}
+    described = engine.describe()
+    described |= {name: short_path(str(described[name])) for name in ("target", "drafter")}
+    document = {
+        "schema_version": SCHEMA,
+        "engine": described,
+        "max_tokens": max_tokens,
+        "workloads": found,
+        "provenance": provenance(seed),
+    }
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(rounded(document), indent=1) + "\n", encoding="utf-8")

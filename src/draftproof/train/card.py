@@ -7,6 +7,8 @@ from typing import Any
 
 from draftproof.drafters.spec import DrafterSpec
 
+START = {"target": "copies of the target's last layers", "random": "random values"}
+
 
 def model_card(spec: DrafterSpec, form: str, provenance: Mapping[str, Any]) -> str:
     """Markdown: what it is, how to use it, what was measured, how it was made."""
@@ -68,6 +70,9 @@ def _made(provenance: Mapping[str, Any]) -> list[str]:
             f"- {data['answers']} answers of the target itself, {data['answer_tokens']} tokens; "
             f"{100 * data['share_cut']:.1f} % of the decoded tokens were repetition and were cut"
         )
+    start = (provenance.get("config") or {}).get("init")
+    if start:
+        lines.append(f"- Weights started from {START.get(start, f'another drafter, {start}')}")
     training = provenance.get("training") or {}
     if training:
         lines.append(

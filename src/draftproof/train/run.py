@@ -296,3 +296,9 @@ class TrainRun:
                 self.device,
             ),
         )
+
+    def _record(self, trainer: Trainer, metrics: dict[str, Any]) -> dict[str, Any]:
+        folder = folder_of(self.out)
+        return training_record(
+            self.target, self.config, self.sources, folder, self.totals, trainer.step, metrics, self.device
+        )
