@@ -148,6 +148,16 @@ def test_an_epoch_visits_everything_once(tmp_path):
     assert [s.index for s in answers.chosen(1, 4, 0)] == seen[4:8]
 
 
+def test_sampled_answers_can_be_left_out(tmp_path):
+    record(tmp_path)
+    manifest = tmp_path / "manifest.jsonl"
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    lines[0]["answers"][2]["temperature"] = 0.7
+    manifest.write_text("\n".join(map(json.dumps, lines)))
+    kept = {s.index for s in AnswerSet(tmp_path, COLUMNS, greedy=True).sequences}
+    assert kept == set(range(12)) - {2}
+
+
 def test_weights_of_the_losses():
     assert decay_weights(3, 4.0).tolist() == pytest.approx([1.0, math.exp(-0.25), math.exp(-0.5)])
     got = dpace_weights(torch.tensor([0.8, 0.5]), alpha=0.5)  # smooth 0.9, 0.75

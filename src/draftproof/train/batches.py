@@ -32,7 +32,7 @@ class Sequence_:
 class AnswerSet:
     """All sequences of a cache that have room for an anchor and a label. ``columns``: which taps of the recorded
     ones to use, as slices of the last axis in order; ``final``: where the target's last hidden state stands, if it
-    is wanted and was recorded."""
+    is wanted and was recorded; ``greedy``: leave sampled answers out."""
 
     def __init__(
         self,
@@ -42,11 +42,15 @@ class AnswerSet:
         final: slice | None = None,
         shards: int | None = None,
         skip: int = 0,
+        greedy: bool = False,
     ) -> None:
         entries = read_manifest(folder)[:shards]
         self.shards = len(entries)
         self.columns, self.final = list(columns), final
         self.sequences = [s for part in read_shards(folder, entries) for s in _sequences(part)]
+        if greedy:
+            sampled = {a["index"] for e in entries for a in e.answers if a["temperature"] > 0}
+            self.sequences = [s for s in self.sequences if s.index not in sampled]
         if skip:
             self.sequences = [s for s in self.sequences if s.index % skip]
         if not self.sequences:

@@ -60,6 +60,7 @@ class TrainConfig:
     ema: float = 0.998
     autocast: bool = True
     seed: int = 0
+    greedy_only: bool = False  # leave the sampled answers out
     held_out: int = 50  # one sequence in so many is kept out of training; 0: none
 
     save_every: int = 100

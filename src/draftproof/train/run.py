@@ -113,7 +113,9 @@ class TrainRun:
         """Train to the last step or minute; returns the folder of the exported drafter."""
         state = self._earlier(resume)
         columns, final = self._columns()
-        answers = AnswerSet(folder_of(self.out), columns, final=final, skip=self.config.held_out)
+        answers = AnswerSet(
+            folder_of(self.out), columns, final=final, skip=self.config.held_out, greedy=self.config.greedy_only
+        )
         keep = self._vocabulary(answers, state)
         module = DrafterModule(self.spec, self.embedding)
         if state is None:
