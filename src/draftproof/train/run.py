@@ -73,7 +73,7 @@ class TrainRun:
     # -- answers ------------------------------------------------------------------------------------------
 
     def writer(self) -> ShardWriter:
-        header = cache_header(self.target, self.recorded, self.answer_options, self.spec.target_width)
+        header = cache_header(self.target, self.recorded, self.spec.target_width)
         return ShardWriter(folder_of(self.out), header)
 
     @property
