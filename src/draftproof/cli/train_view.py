@@ -58,8 +58,8 @@ def sentence(report: dict[str, Any]) -> str:
         return f"hidden states of {report['done']} of {report['of']} answers"
     if report["kind"] == "evaluation":
         rates = " ".join(f"{rate:.2f}" for rate in report["rates"])
-        low, high = report["tau_ci95"] or (float("nan"), float("nan"))
-        return f"step {report['step']}: τ {report['tau'] or 1.0:.2f} ({low:.2f}–{high:.2f}); accepted at least: {rates}"
+        interval = "–" if report["tau_ci95"] is None else "{:.2f}–{:.2f}".format(*report["tau_ci95"])
+        return f"step {report['step']}: τ {report['tau'] or 1.0:.2f} ({interval}); accepted at least: {rates}"
     return (
         f"step {report['step']}: loss {report['loss']:.3f}, {report['hits']:.2f} right in a row, "
         f"{report['draft_tokens_per_s']:.0f} drafted tokens/s, {report['minutes_left']:.0f} min left"
