@@ -37,7 +37,9 @@ def test_sentences():
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_bar_on_a_terminal_lines_elsewhere(monkeypatch, capsys, terminal):
     out = io.StringIO()
-    monkeypatch.setattr(train_view, "err_console", lambda: Console(file=out, force_terminal=terminal, width=120))
+    monkeypatch.setattr(
+        train_view, "err_console", lambda: Console(file=out, force_terminal=terminal, width=120, highlight=False)
+    )
     with Reporter(quiet=False) as reporter:
         for report in REPORTS:
             reporter.line(report)
