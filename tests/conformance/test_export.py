@@ -24,9 +24,7 @@ __all__ = ["zlab_python"]  # the fixture
 @pytest.mark.parametrize("causal", ["none", "all", "rule"])
 @pytest.mark.parametrize("kinds", ["ssf", "ss", "f"])
 @torch.no_grad()
-def test_zlab_proposes_what_the_exported_module_does(
-    zlab_python: str, tmp_path: Path, kinds: str, causal: str
-) -> None:
+def test_zlab_proposes_what_the_exported_module_does(zlab_python: str, tmp_path: Path, kinds: str, causal: str) -> None:
     target, model = save_target(tmp_path / "target"), tiny_model("llama")
     spec = drafter_spec(wrap_model(model, EngineOptions()), kinds, causal=causal)
     weights = random_weights(spec, torch.float32, torch.device("cpu"), 1, 0.3)

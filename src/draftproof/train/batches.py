@@ -17,7 +17,7 @@ from draftproof.train.shards import read_manifest, read_shards
 
 
 @dataclass(frozen=True)
-class Sequence_:
+class Recorded:
     """One recorded conversation; ``taps`` is a view into a mapped file."""
 
     tokens: Tensor  # [L] int32
@@ -67,14 +67,14 @@ class AnswerSet:
             counts += torch.bincount(s.tokens[s.prompt_length :].long(), minlength=vocab)
         return counts
 
-    def chosen(self, step: int, count: int, seed: int) -> list[Sequence_]:
+    def chosen(self, step: int, count: int, seed: int) -> list[Recorded]:
         """The sequences of a step: every epoch visits all once, those of similar length together."""
         per_epoch = max(len(self.sequences) // count, 1)
         order = _order([len(s) for s in self.sequences], count, f"{seed}:{step // per_epoch}")
         begin = (step % per_epoch) * count
         return [self.sequences[i] for i in order[begin : begin + count]]
 
-    def taps_of(self, sequence: Sequence_, length: int) -> Tensor:
+    def taps_of(self, sequence: Recorded, length: int) -> Tensor:
         """[length, used taps]."""
         return torch.cat([sequence.taps[:length, c] for c in self.columns], dim=-1)
 
@@ -100,13 +100,13 @@ def _order(lengths: list[int], count: int, key: str) -> list[int]:
     return _orders[name]
 
 
-def _sequences(shard: dict[str, Tensor]) -> list[Sequence_]:
+def _sequences(shard: dict[str, Tensor]) -> list[Recorded]:
     found, begin = [], 0
     parts = (shard[name].tolist() for name in ("lengths", "prompts", "indices"))
     for length, prompt, index in zip(*parts, strict=True):
         if length - prompt >= 2:
             end = begin + length
-            found.append(Sequence_(shard["tokens"][begin:end], shard["taps"][begin:end], prompt, index))
+            found.append(Recorded(shard["tokens"][begin:end], shard["taps"][begin:end], prompt, index))
         begin += length
     return found
 
@@ -121,7 +121,7 @@ class Labels:
 
 
 def make_blocks(
-    answers: AnswerSet, chosen: Sequence[Sequence_], *, anchors: int, rows: int, key: str
+    answers: AnswerSet, chosen: Sequence[Recorded], *, anchors: int, rows: int, key: str
 ) -> tuple[Blocks, Labels]:
     """Blocks with random anchors in the answers, and what their slots should say.
 

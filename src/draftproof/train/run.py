@@ -24,7 +24,7 @@ from draftproof import compat
 from draftproof.errors import MismatchError, UsageError
 from draftproof.targets.huggingface import target_info
 from draftproof.train.answers import AnswerOptions, AnswerRun, Progress, cache_header, folder_of, recording_engine
-from draftproof.train.batches import AnswerSet, Sequence_
+from draftproof.train.batches import AnswerSet, Recorded
 from draftproof.train.checkpoint import LAST, load_state, save_state
 from draftproof.train.config import TrainConfig
 from draftproof.train.evaluation import Measured, drafting_engine, measure
@@ -251,7 +251,7 @@ class TrainRun:
         if not self.config.held_out:
             return []
         everything = AnswerSet(folder_of(self.out), [])
-        kept: list[Sequence_] = [s for s in everything.sequences if s.index % self.config.held_out == 0]
+        kept: list[Recorded] = [s for s in everything.sequences if s.index % self.config.held_out == 0]
         return [(f"prompt {s.index}", s.tokens[: s.prompt_length].tolist()) for s in kept[: self.config.eval_prompts]]
 
     def _measure(self, trainer: Trainer, keep: Tensor | None) -> Measured | None:
