@@ -48,6 +48,17 @@ def gguf_quantization_config() -> Any:
     return GgufConfig(dequantize=True)
 
 
+def bare_decode(tokenizer: Any) -> Any:
+    """The Rust tokenizer's own ``decode`` where transformers' adds nothing but time to it, else None."""
+    from transformers import PreTrainedTokenizerFast
+
+    kind = type(tokenizer)
+    own = isinstance(tokenizer, PreTrainedTokenizerFast) and (
+        kind._decode is not PreTrainedTokenizerFast._decode or kind.decode is not PreTrainedTokenizerFast.decode
+    )
+    return None if own or not hasattr(tokenizer, "backend_tokenizer") else tokenizer.backend_tokenizer.decode
+
+
 def pass_through_cache(config: Any) -> Any:
     """A cache that keeps recurrent states only: keys and values go to the engine's pool instead."""
     from transformers import DynamicCache

@@ -26,7 +26,9 @@ def oracle(family):
 
 
 def engine_of(family, drafter=None, dtype=torch.float32, **options):
-    return Engine.from_model(tiny_model(family, dtype=dtype), drafter=drafter or oracle(family), **options)
+    return Engine.from_model(
+        tiny_model(family, dtype=dtype), drafter=drafter or oracle(family), length_policy="fixed", **options
+    )
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

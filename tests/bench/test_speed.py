@@ -22,7 +22,7 @@ PROMPTS = [("one", [3, 14, 15, 92]), ("two", [65, 35, 89])]
 
 
 def engine_of(family="llama", **options):
-    return Engine.from_model(tiny_model(family), drafter=lambda t: tiny_drafter(t), **options)
+    return Engine.from_model(tiny_model(family), drafter=lambda t: tiny_drafter(t), length_policy="fixed", **options)
 
 
 def peer():

@@ -17,6 +17,8 @@ PROMPT = [3, 14, 15, 92, 65, 35]
 
 
 def engine(drafter: Any = None, **options: Any) -> Engine:
+    if drafter:
+        options["length_policy"] = "fixed"
     return Engine.from_model(tiny_model("llama"), tiny_tokenizer(VOCAB), drafter, **options)
 
 
@@ -203,6 +205,10 @@ def test_duplicate_ids_are_refused_and_unknown_aborts_are_nothing() -> None:
     running.add_request(PROMPT, SamplingParams(max_tokens=4), "a")
     with pytest.raises(UsageError, match="'a' is already in use"):
         running.add_request(PROMPT, SamplingParams(max_tokens=4), "a")
-    assert running.abort("nobody") == []
-    assert [e.reason for e in running.abort("a") if isinstance(e, RequestFinished)] == ["abort"]
-    assert running.step() == []
+    assert not running.abort("nobody")
+    assert running.abort("a")
+    assert not running.abort("a")
+    assert running.pool.free_blocks == running.pool.num_blocks  # freed at once, the event waits for the next step
+    assert running.has_work
+    assert [e.reason for e in running.step() if isinstance(e, RequestFinished)] == ["abort"]
+    assert running.step() == [] and not running.has_work

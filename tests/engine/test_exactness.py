@@ -43,6 +43,8 @@ def combinations(families: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def run(family: str, drafter: Any, prompts: list[int], **options: Any) -> list[Any]:
+    if drafter:
+        options["length_policy"] = "fixed"
     engine = Engine.from_model(tiny_model(family), None, drafter, **options)
     outputs = engine.generate([list(prompt_of(n)) for n in prompts], SamplingParams(max_tokens=MAX_POSITION))
     assert engine.pool.free_blocks == engine.pool.num_blocks
@@ -101,17 +103,17 @@ def test_every_family_and_layout_at_both_ends_of_block_sizes(family: str, method
     assert output.token_ids == truth(family, length)
 
 
+@pytest.mark.parametrize("length", [17, 33])
 @pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3_5"])
-def test_a_prompt_read_in_pieces_changes_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_read_in_pieces_changes_nothing(family: str, length: int) -> None:
     """Neither the text nor what is drafted: the drafter's context is made of every piece's taps."""
-    whole = run(family, lambda t: tiny_drafter(t), [17, 33])
-    drafted = run(family, lambda t: NoisyOracle({prompt_of(33): truth(family, 33)}, VOCAB), [33])
-    monkeypatch.setattr("draftproof.engine.rounds.PREFILL_ROWS", 5)
-    pieces = run(family, lambda t: tiny_drafter(t), [17, 33])
-    again = run(family, lambda t: NoisyOracle({prompt_of(33): truth(family, 33)}, VOCAB), [33])
-    assert [o.token_ids for o in pieces] == [truth(family, 17), truth(family, 33)]
-    assert [[r.accepted for r in o.rounds] for o in pieces] == [[r.accepted for r in o.rounds] for o in whole]
-    assert again[0].token_ids == drafted[0].token_ids == truth(family, 33)
+    answers = {prompt_of(length): truth(family, length)}
+    pieces = {"max_num_batched_tokens": 9, "max_num_seqs": 1}
+    for drafter in (lambda t: tiny_drafter(t), lambda t: NoisyOracle(answers, VOCAB)):
+        (whole,) = run(family, drafter, [length], max_num_seqs=1)
+        (again,) = run(family, drafter, [length], **pieces)
+        assert again.token_ids == whole.token_ids == truth(family, length)
+        assert [r.accepted for r in again.rounds] == [r.accepted for r in whole.rounds]
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 31, 64])
@@ -136,6 +138,8 @@ def test_invariant_mode_is_equal_bit_for_bit_in_bfloat16(family: str, native: bo
     params = SamplingParams(max_tokens=MAX_POSITION, logprobs=0)
 
     def engine(drafter: Any, **more: Any) -> Engine:
+        if drafter:
+            more["length_policy"] = "fixed"
         return Engine.from_model(tiny_model(family, dtype=torch.bfloat16), None, drafter, **options, **more)
 
     alone = engine(None)

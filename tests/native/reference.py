@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from draftproof.native import LayerWeights, NativeDecoder, RowPlan
+from draftproof.native import LayerKV, LayerWeights, NativeDecoder, RowPlan
 
 
 def ints(values):
@@ -58,7 +58,9 @@ def chain_plan(rows, start=0, slots=None):
 
 def pools(layers, num_slots, kv_heads, dim, dtype):
     """Pools full of NaN: reading a slot that was never written shows."""
-    return [tuple(torch.full((num_slots, kv_heads, dim), math.nan, dtype=dtype) for _ in "kv") for _ in range(layers)]
+    return [
+        LayerKV(*(torch.full((num_slots, kv_heads, dim), math.nan, dtype=dtype) for _ in "kv")) for _ in range(layers)
+    ]
 
 
 def from_hf(model, dtype, *, bidirectional=False):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from draftproof.native import LayerWeights, NativeDecoder, RowPlan
+from draftproof.native import LayerKV, LayerWeights, NativeDecoder, RowPlan
 from native.reference import chain_plan, from_hf, ints, naive_attention, pools, tiny
 
 CASES = [
@@ -160,7 +160,7 @@ def test_append_context_matches_plain_formula():
         keep = slots >= 0
         with torch.no_grad():
             cos, sin = model.model.rotary_emb(x, positions[None].long())
-            for (k_pool, v_pool), layer in zip(kv, model.model.layers, strict=True):
+            for (k_pool, v_pool, _), layer in zip(kv, model.model.layers, strict=True):
                 k = layer.self_attn.k_proj(x).view(20, 2, dim)
                 if hasattr(layer.self_attn, "k_norm"):
                     k = layer.self_attn.k_norm(k)
@@ -180,7 +180,7 @@ def test_context_in_parts_changes_no_bit():
     decoder.append_context(x, where, where, whole)
     for piece in torch.randperm(50).split(7):
         decoder.append_context(x[piece].contiguous(), where[piece].contiguous(), where[piece].contiguous(), parts)
-    assert all(torch.equal(a, b) for p, q in zip(whole, parts, strict=True) for a, b in zip(p, q, strict=True))
+    assert all(torch.equal(a, b) for p, q in zip(whole, parts, strict=True) for a, b in zip(p[:2], q[:2], strict=True))
 
 
 def test_bidirectional_block_sees_context_and_itself():
@@ -201,7 +201,7 @@ def test_bidirectional_block_sees_context_and_itself():
         cos, sin = model.model.rotary_emb(x, block[None].long())
         q = layer.self_attn.q_norm(layer.self_attn.q_proj(layer.input_layernorm(x)).view(6, 6, 8))
         q = q * cos[0][:, None] + torch.cat([-q[..., 4:], q[..., :4]], -1) * sin[0][:, None]
-        a = naive_attention(q, plan, *kv[0], scale=8**-0.5, bidirectional=True).float()
+        a = naive_attention(q, plan, *kv[0][:2], scale=8**-0.5, bidirectional=True).float()
         h = x + layer.self_attn.o_proj(a.reshape(6, 48))
         want = model.model.norm(h + layer.mlp(layer.post_attention_layernorm(h)))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
@@ -241,7 +241,7 @@ def test_bad_inputs():
     fails("x: expected dtype", x=x.bfloat16())
     fails("taps: expected indices 0..3", taps=[4])
     fails("kv: expected 3 pairs, got 2", kv=kv[:2])
-    fails(r"kv\[1\].v: expected shape", kv=[kv[0], (kv[0][0], torch.zeros(9, 2, 8)), kv[2]])
+    fails(r"kv\[1\].v: expected shape", kv=[kv[0], LayerKV(kv[0].key, torch.zeros(9, 2, 8)), kv[2]])
     fails(r"kv\[0\].k: expected dtype", kv=pools(3, 10, 2, 8, torch.bfloat16))
     fails(r"slots\[2\]: expected -1 or 0..9, got 10", plan=dataclasses.replace(plan, slots=ints([0, 1, 10, 3])))
     fails(

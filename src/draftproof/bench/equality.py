@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.engine import Engine
+from draftproof.engine.memory import PoolSizes
 from draftproof.engine.plan import Segment, build_pass
 from draftproof.engine.pool import KVPool
 from draftproof.errors import UsageError
@@ -136,7 +137,7 @@ def target_logits(target: Target) -> LogitsOf:
         pool = KVPool(
             target.kv_shapes,
             (),
-            num_blocks=-(-len(ids) // _BLOCK),
+            sizes=PoolSizes.whole(-(-len(ids) // _BLOCK), target.kv_shapes),
             block_size=_BLOCK,
             max_seqs=1,
             max_len=len(ids),
@@ -144,7 +145,7 @@ def target_logits(target: Target) -> LogitsOf:
             device=info.device,
         )
         seq = pool.acquire()
-        pool.reserve(seq, len(ids))
+        pool.reserve(seq, 0, len(ids))
         row = torch.empty(0)
         try:
             for begin in range(0, len(ids), _ROWS):

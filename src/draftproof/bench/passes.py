@@ -13,6 +13,7 @@ import torch
 from draftproof import compat
 from draftproof.drafters.base import CommittedRows, DraftRequest
 from draftproof.engine.engine import Engine
+from draftproof.engine.memory import PoolSizes
 from draftproof.engine.plan import Segment, build_pass
 from draftproof.engine.pool import KVPool
 
@@ -54,10 +55,12 @@ class PassBench:
 
     def _pool(self) -> KVPool:
         length = len(self._ids) + (1 + self.drafter.num_draft_tokens if self.drafter else 0)
+        drafter_shapes = self.drafter.kv_shapes if self.drafter else ()
+        shapes = [*self.target.kv_shapes, *drafter_shapes]
         return KVPool(
             self.target.kv_shapes,
-            self.drafter.kv_shapes if self.drafter else (),
-            num_blocks=self._seqs * -(-length // _BLOCK),
+            drafter_shapes,
+            sizes=PoolSizes.whole(self._seqs * -(-length // _BLOCK), shapes),
             block_size=_BLOCK,
             max_seqs=self._seqs,
             max_len=length,
@@ -69,7 +72,7 @@ class PassBench:
         seqs = [self.pool.acquire() for _ in range(self._seqs)]
         try:
             for seq in seqs:
-                self.pool.reserve(seq, self.pool.max_len)
+                self.pool.reserve(seq, 0, self.pool.max_len)
                 self._pass(seq, 0, self.context, kept=self.context)
             return [PassCost(n, self._target_ms(seqs[0], n), self._drafter_ms(seqs, n)) for n in rows]
         finally:

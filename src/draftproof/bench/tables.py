@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from draftproof.bench.tables_engine import engine_sections
+
 PLAIN = "plain"
 LABELS = {PLAIN: "target alone", "chain": "DFlash chain", "tree": "DDTree"}
 
@@ -165,13 +167,14 @@ def _number(value: float | None) -> str:
 def _caption(document: Mapping[str, Any]) -> str:
     """What was measured where, in one paragraph."""
     engine, settings = document["engine"], document["settings"]
+    many = "streams" in document
     said = [
         f"target `{engine['target']}`, drafter `{engine['drafter']}`",
         f"up to {settings['max_tokens']} tokens",
     ]
     if "repeats" in settings:
-        said.append(f"median of {settings['repeats']} runs of each prompt")
-    said.append("greedy, one request at a time")
+        said.append(f"median of {settings['repeats']} runs" + ("" if many else " of each prompt"))
+    said.append("greedy" if many else "greedy, one request at a time")
     origin = document.get("provenance")
     if not origin:
         return ", ".join(said) + ".\n"
@@ -183,7 +186,13 @@ def _caption(document: Mapping[str, Any]) -> str:
     return f"{where}; {', '.join(said)}; {when}.\n"
 
 
+def engine_load(document: Mapping[str, Any]) -> str:
+    parts = [f"{said}\n\n{table(head, rows)}\n" for said, head, rows in engine_sections(document)]
+    return "".join(parts) + _caption(document)
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.exactness/1": exactness,
     "draftproof.speed/1": speed,
+    "draftproof.engine/1": engine_load,
 }

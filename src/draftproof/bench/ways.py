@@ -45,7 +45,8 @@ Runner = Callable[[Sequence[int]], TimedRun]
 
 
 def ways_of(engine: Engine, tree_budgets: Sequence[int | None] = (None,)) -> dict[str, Engine]:
-    """The engine's target alone, with its drafter's chain, and a tree per budget (None: the engine's own).
+    """The engine's target alone, with its drafter's chain, and a tree per budget (None: the engine's own), drafting
+    in full length each round: what is compared is drafting itself, not the policy that may leave it.
 
     All of them share the loaded weights: nothing but the way of decoding differs, and memory is taken once.
     Trees are left out where drafter or target cannot have them; one budget makes ``tree``, more ``tree-N``.
@@ -53,12 +54,12 @@ def ways_of(engine: Engine, tree_budgets: Sequence[int | None] = (None,)) -> dic
     ways = {PLAIN: engine.with_method("none")}
     if engine.drafter is None:
         return ways
-    ways["chain"] = engine.with_method("chain")
+    ways["chain"] = engine.with_method("chain", length_policy="fixed")
     if engine.drafter.name == "ngram" or not engine.target.capabilities.trees:
         return ways
     for budget in tree_budgets:
         name = "tree" if len(tree_budgets) == 1 else f"tree-{budget}"
-        ways[name] = engine.with_method("tree", budget)
+        ways[name] = engine.with_method("tree", budget, length_policy="fixed")
     return ways
 
 

@@ -1,7 +1,9 @@
-"""``draftproof bench``: is the text exactly the target's (``exactness``), and how fast is it (``speed``)."""
+"""``draftproof bench``: is the text exactly the target's (``exactness``), how fast is one stream (``speed``), and how
+fast are many (``engine``)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 EXACTNESS_PROMPTS, EXACTNESS_TOKENS = 50, 128
 SPEED_PROMPTS, SPEED_TOKENS = 8, 96
+ENGINE_PROMPTS, ENGINE_TOKENS = 256, 64
+DEFAULT_STREAMS = (1, 2, 4, 8, 16, 32, 64)
 TREE_BUDGETS = (8, 16, 32)
 REFERENCE_PROMPTS = 10
 
@@ -53,6 +57,9 @@ Gguf = Annotated[list[Path] | None, typer.Option("--gguf", metavar="FILE", help=
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
 
 NamedIds = list[tuple[str, list[int]]]
+
+_STREAMS_HELP = "Requests at once. Repeatable. [default: 1, 2, 4, 8, 16, 32, 64]"
+Streams = Annotated[list[int] | None, typer.Option("--streams", metavar="N", help=_STREAMS_HELP)]
 
 app = typer.Typer(no_args_is_help=True, help="Measure: equal to the target alone? how fast? Results are saved.")
 
@@ -150,6 +157,46 @@ def speed(
     _finish(document, workloads, out / "speed.json", common, as_json=json_output)
 
 
+@app.command(cls=SectionedCommand)
+@with_flags
+def engine(
+    model: Model,
+    load: LoadFlags,
+    common: CommonFlags,
+    streams: Streams = None,
+    prompts: Prompts = None,
+    limit: Limit = ENGINE_PROMPTS,
+    seed: Seed = None,
+    max_tokens: Tokens = ENGINE_TOKENS,
+    repeats: Repeats = 3,
+    peers: Peers = True,
+    out: Out = Path("results"),
+    json_output: JsonFlag = False,
+) -> None:
+    """Measure many streams at once: throughput, host time, the prefix cache; peers beside them.
+
+    The drafter runs under the length policy; beside it one that costs as much and is never right.
+    """
+    if repeats < 1 or any(n < 1 for n in streams or ()):
+        raise UsageError("--repeats and --streams must be at least 1")
+    counts = streams or list(DEFAULT_STREAMS)
+    workloads = _workloads(prompts, limit, seed)
+    running = _open(model, load, common, {"max_num_seqs": max(16, *counts)})
+    from draftproof.bench.engine_load import run_engine_load
+
+    encoded = [ids for _, ids in _in_turn(_encoded(running, workloads))]
+    document = run_engine_load(
+        running,
+        encoded,
+        streams=counts,
+        max_tokens=max_tokens,
+        repeats=repeats,
+        peers=_stream_peers(running, encoded, counts, max_tokens) if peers else {},
+        progress=partial(note, quiet=common.quiet),
+    )
+    _finish(document, workloads, out / "engine.json", common, as_json=json_output)
+
+
 def _workloads(sources: list[str] | None, limit: int, seed: int | None) -> list[Workload]:
     from draftproof.bench.workloads import load_workload
 
@@ -167,7 +214,7 @@ def _open(model: str, load: LoadFlags, common: CommonFlags, tuning: dict[str, An
     """The engine with its drafter; the ways that are compared share its weights."""
     check_loading(model, load)
     chosen = {name: value for name, value in tuning.items() if value is not None}
-    if chosen and load.drafter is None:
+    if load.drafter is None and chosen.get("num_speculative_tokens"):
         raise UsageError("--num-speculative-tokens has no effect without a --drafter")
     arguments = {"target": model} | given(load) | chosen
     return cast("Engine", open_engine(arguments, quiet=common.quiet, debug=common.debug))
@@ -220,6 +267,12 @@ def _peers(
     for file in gguf or own:
         found[f"llama.cpp {file.stem}"] = partial(measure_llama_cpp, file, **shared)
     return found
+
+
+def _stream_peers(
+    engine: Engine, prompts: list[list[int]], streams: list[int], max_tokens: int
+) -> dict[str, Callable[[], Mapping[str, Any]]]:
+    return {}
 
 
 def _finish(

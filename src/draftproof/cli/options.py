@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from draftproof.engine.options import EngineOptions
+from draftproof.engine.options import EngineOptions, LengthPolicy
 from draftproof.engine.types import SamplingParams
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -86,6 +86,14 @@ class SpeculationFlags:
     method: Annotated[
         MethodName | None,
         _draft("--method", help="chain: one drafted sequence; tree: a DDTree; none."),
+    ] = None
+    length_policy: Annotated[
+        LengthPolicy | None,
+        _draft(
+            "--length-policy",
+            help="adaptive: draft as much as pays, down to nothing; fixed: always all. Default: adaptive, or fixed "
+            "where a number is given.",
+        ),
     ] = None
     num_speculative_tokens: Annotated[
         int | None,

@@ -57,7 +57,7 @@ def check_speculation(load: LoadFlags, speculation: SpeculationFlags, *, greedy:
     if load.drafter is None:
         if method in ("chain", "tree"):
             raise UsageError(f"--method {method} needs a --drafter")
-        for name in ("num_speculative_tokens", "tree_budget", "draft_sample_method"):
+        for name in ("length_policy", "num_speculative_tokens", "tree_budget", "draft_sample_method"):
             if getattr(speculation, name) is not None:
                 raise _without_effect(name, "without a --drafter")
         return

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from draftproof.engine.pool import KVPool, KVShape
+from draftproof.engine.memory import KVShape
+from draftproof.engine.pool import KVPool
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof.engine.attend import PlanView
-from draftproof.engine.pool import LayerKV
-from draftproof.native import LayerWeights, RowPlan
+from draftproof.native import LayerKV, LayerWeights, RowPlan
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -87,9 +86,9 @@ class TorchDecoder:
         value = F.linear(x, layer.v, layer.v_bias).unflatten(-1, (self.kv_heads, self.head_dim))
         if layer.k_norm is not None:
             key = rms_norm(key, layer.k_norm, self.eps)
-        where = slots.long()
-        pools[0][where] = rotate(key, positions, self.inv_freq, self.rope_scaling)
-        pools[1][where] = value
+        where = slots.long() if pools.slot_map is None else pools.slot_map[slots.long()].long()
+        pools.key[where] = rotate(key, positions, self.inv_freq, self.rope_scaling)
+        pools.value[where] = value
 
     def _attention(self, layer: LayerWeights, x: Tensor, view: PlanView, pools: LayerKV) -> Tensor:
         plan = view.plan
@@ -98,7 +97,7 @@ class TorchDecoder:
         if layer.q_norm is not None:
             query = rms_norm(query, layer.q_norm, self.eps)
         query = rotate(query, plan.positions, self.inv_freq, self.rope_scaling)
-        out = view.attend(query, *pools, scale=self.scale, window=layer.window, bidirectional=layer.bidirectional)
+        out = view.attend(query, pools, scale=self.scale, window=layer.window, bidirectional=layer.bidirectional)
         return F.linear(out.flatten(1), layer.o, layer.o_bias)
 
     def _mlp(self, layer: LayerWeights, x: Tensor) -> Tensor:

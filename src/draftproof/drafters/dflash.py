@@ -19,8 +19,9 @@ from draftproof import native
 from draftproof.drafters.base import CommittedRows, Draft, DraftRequest
 from draftproof.drafters.decoder import TorchDecoder, rms_norm
 from draftproof.drafters.spec import DrafterSpec
+from draftproof.engine.memory import KVShape
 from draftproof.engine.plan import build_block_plan
-from draftproof.engine.pool import KVPool, KVShape
+from draftproof.engine.pool import KVPool
 from draftproof.errors import CapabilityError
 from draftproof.native import LayerWeights, NativeDecoder, PackedLinear
 from draftproof.targets.base import Target
@@ -64,7 +65,10 @@ class DFlashDrafter:
         self.tap_layers = spec.tap_layers
         self.num_draft_tokens = num_draft_tokens or spec.num_draft_tokens
         self.max_position = spec.max_position_embeddings
-        self.kv_shapes = [KVShape(spec.num_kv_heads, spec.head_dim, spec.head_dim)] * spec.num_layers
+        self.kv_shapes = [
+            KVShape(spec.num_kv_heads, spec.head_dim, spec.head_dim, window=spec.reach(i))
+            for i in range(spec.num_layers)
+        ]
         self._target = target
         self._native = (
             target.info.device.type == "cpu"
@@ -110,7 +114,8 @@ class DFlashDrafter:
         device = taps.device
         place = torch.tensor(positions, dtype=torch.int32, device=device)
         slots = pool.table[torch.tensor(seqs, device=device), place.long()]
-        features = self.context_features(taps[torch.tensor(rows, device=device)])
+        chosen = taps if rows == list(range(len(taps))) else taps[torch.tensor(rows, device=device)]
+        features = self.context_features(chosen)
         self._decoder.append_context(features, place, slots, pool.drafter_kv)
 
     def context_features(self, taps: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from draftproof.drafters.base import CommittedRows, Draft, DraftRequest
-from draftproof.engine.pool import KVPool, KVShape
+from draftproof.engine.memory import KVShape
+from draftproof.engine.pool import KVPool
 from draftproof.errors import UsageError
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from draftproof.native import RowPlan
+from draftproof.native import LayerKV, RowPlan
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class PlanView:
     def attend(
         self,
         query: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        pools: LayerKV,
         *,
         scale: float,
         window: int | None = None,
@@ -63,16 +62,20 @@ class PlanView:
         bidirectional: bool = False,
         row_by_row: bool = False,
     ) -> Tensor:
-        """Attention of ``query`` [R, heads, dim] over pools [slots, kv_heads, dim] → [R, heads, value_dim].
+        """Attention of ``query`` [R, heads, dim] over a layer's pools → [R, heads, value_dim].
 
         ``row_by_row`` gives every row a call of its own over exactly the keys it sees, so that its rounding does
         not depend on its neighbours. Rows that see nothing (padding) get zeros.
         """
+        keys, values, slot_map = pools
         out = query.new_zeros(query.shape[0], query.shape[1], values.shape[2])
         for run, mask in zip(self._runs, self.masks(window, bidirectional), strict=True):
             if run.keys.numel() == 0:
                 continue
-            slots = run.keys
+            seen_by_any = mask.any(dim=0)
+            slots, mask = run.keys[seen_by_any], mask[:, seen_by_any]  # what left the window may have no memory
+            if slot_map is not None:
+                slots = slot_map[slots].long()
             if row_by_row:
                 for i, row in enumerate(range(run.rows.start, run.rows.stop)):
                     seen = slots[mask[i]]

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from draftproof import compat
+
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _MAX_BROKEN = 64  # tokens; no character is that long, so what is undecided for longer is garbage
@@ -50,12 +52,16 @@ class IncrementalDetokenizer:
     def __init__(
         self, tokenizer: Any, stop: Sequence[str] = (), skip_special_tokens: bool = True, min_tokens: int = 0
     ) -> None:
-        self._tokenizer = tokenizer
         self._stop = tuple(stop)
         self._skip = skip_special_tokens
         self._extra = (
             {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "clean_up_tokenization_spaces") else {}
         )
+        bare = compat.bare_decode(tokenizer)
+        if bare is not None:
+            self._decoder, self._extra = bare, {}
+        else:
+            self._decoder = tokenizer.decode
         self._to_token = getattr(tokenizer, "convert_ids_to_tokens", None) or tokenizer.id_to_token
         self._min_tokens = min_tokens
         self._seen = 0
@@ -91,7 +97,7 @@ class IncrementalDetokenizer:
 
     def _decode(self, ids: list[int], skip: bool | None = None) -> str:
         skip = self._skip if skip is None else skip
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=skip, **self._extra)
+        text: str = self._decoder(ids, skip_special_tokens=skip, **self._extra)
         return text
 
     def _step(self, token: int) -> str:
@@ -136,7 +142,8 @@ class IncrementalDetokenizer:
         Context must have text of its own: only then is what decoders do to the first token (drop its leading
         space) done to the context and not to what follows.
         """
-        text = self._decode(self._window[:end])[len(self._base) :]
+        whole = end == len(self._window)
+        text = self._tail if whole else self._decode(self._window[:end])[len(self._base) :]
         start = self._context
         self._base = self._decode(self._window[start:end])
         while not self._base and start > 0:

@@ -11,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -19,16 +18,16 @@ import torch
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.loading import load_drafter
 from draftproof.engine.checks import check_request
+from draftproof.engine.core import EngineCore
 from draftproof.engine.detokenize import IncrementalDetokenizer
-from draftproof.engine.options import EngineOptions
-from draftproof.engine.pool import KVPool
+from draftproof.engine.options import EngineOptions, LengthPolicy
+from draftproof.engine.policy import Costs
 from draftproof.engine.request import Request
 from draftproof.engine.rng import RequestRng
-from draftproof.engine.rounds import RoundLoop
 from draftproof.engine.sampling import TokenHistory, needs_processing
-from draftproof.engine.scheduler import Scheduler
+from draftproof.engine.sizes import engine_sizes
 from draftproof.engine.types import Event, Method, RequestFinished, RequestOutput, SamplingParams
-from draftproof.errors import CapabilityError, DraftproofError, UsageError
+from draftproof.errors import CapabilityError, UsageError
 from draftproof.targets.base import Target
 from draftproof.targets.open import OpenedTarget, open_target, wrap_model
 
@@ -68,26 +67,51 @@ class Engine:
         names = {"target": type(model).__name__, "drafter": made.name if made else "none"}
         return cls._of(opened, made, chosen, names)
 
-    def with_method(self, method: Method, tree_budget: int | None = None) -> Engine:
+    def with_method(
+        self, method: Method, tree_budget: int | None = None, *, length_policy: LengthPolicy | None = None
+    ) -> Engine:
         """Another engine on the same weights that decodes in another way, with a K/V pool of its own. Run the two
         one at a time."""
-        options = replace(self.options, method=method, tree_budget=tree_budget or self.options.tree_budget)
+        options = replace(
+            self.options,
+            method=method,
+            tree_budget=tree_budget or self.options.tree_budget,
+            length_policy=length_policy or ("adaptive" if self.options.adaptive else "fixed"),
+        )
         drafter = None if method == "none" else self.drafter
         names = self._names if drafter else self._names | {"drafter": "none"}
         opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
         _refuse_tree(self._names["target"], self.target, options)
-        return type(self)._of(opened, drafter, options, names)
+        # A curve measured for chains is right for trees too: both are by rows.
+        costs = self.core.costs if drafter and options.adaptive and self.options.adaptive else None
+        return type(self)._of(opened, drafter, options, names, costs)
+
+    def with_drafter(self, make: DrafterMaker) -> Engine:
+        """Another engine on the same target, with the same options and another drafter."""
+        opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
+        drafter = make(self.target)
+        return type(self)._of(opened, drafter, self.options, self._names | {"drafter": drafter.name})
 
     @classmethod
     def _of(
-        cls, opened: OpenedTarget, drafter: Drafter | None, options: EngineOptions, names: dict[str, str]
+        cls,
+        opened: OpenedTarget,
+        drafter: Drafter | None,
+        options: EngineOptions,
+        names: dict[str, str],
+        costs: Costs | None = None,
     ) -> Engine:
         engine = cls.__new__(cls)
-        engine._set_up(opened, drafter, options, names)
+        engine._set_up(opened, drafter, options, names, costs)
         return engine
 
     def _set_up(
-        self, opened: OpenedTarget, drafter: Drafter | None, options: EngineOptions, names: dict[str, str]
+        self,
+        opened: OpenedTarget,
+        drafter: Drafter | None,
+        options: EngineOptions,
+        names: dict[str, str],
+        costs: Costs | None = None,
     ) -> None:
         self.options = options
         self.target, self.tokenizer, self._notes = opened.target, opened.tokenizer, opened.notes
@@ -99,122 +123,82 @@ class Engine:
         self.eos_token_ids = frozenset(self.target.info.eos_token_ids)
         self._ids = itertools.count()
         self._mail: dict[str, deque[Event]] = {}  # events of streams not read yet
-        self._build()
-
-    def _build(self) -> None:
-        """Pool, loop and scheduler, sized by the options."""
-        wanted = self.options.max_model_len or self.target.info.max_position
-        if wanted > self.target.info.max_position:
-            raise UsageError(f"max_model_len={wanted} exceeds the target's {self.target.info.max_position} positions")
-        drafted = self.drafter.num_draft_tokens if self.drafter else 0
-        self.tree_budget = self.options.tree_budget or max(drafted, 1)
-        ahead = 1 + max(self.tree_budget, drafted)
-        drafter_shapes = self.drafter.kv_shapes if self.drafter else ()
-        per_token = sum(s.bytes_per_token(self.target.info.dtype) for s in [*self.target.kv_shapes, *drafter_shapes])
-        block = self.options.block_size
-        affordable = int(self.options.kv_cache_gb * 2**30) // max(per_token * block, 1)
-        self.max_model_len = min(wanted, affordable * block - ahead)
-        if self.max_model_len < 2:
-            raise UsageError(
-                f"kv_cache_gb={self.options.kv_cache_gb} holds {max(affordable, 0)} blocks of {block} tokens "
-                f"({per_token} bytes a token): too small for one request"
-            )
-        if self.max_model_len < wanted:
-            self._notes.append(
-                f"context limited to {self.max_model_len} tokens by kv_cache_gb={self.options.kv_cache_gb}"
-            )
-        most = -(-(self.max_model_len + ahead) // block) * self.options.max_num_seqs
-        self.pool = KVPool(
-            self.target.kv_shapes,
-            drafter_shapes,
-            num_blocks=min(affordable, most),
-            block_size=block,
-            max_seqs=self.options.max_num_seqs,
-            max_len=self.max_model_len + ahead,
-            dtype=self.target.info.dtype,
-            device=self.target.info.device,
-        )
-        self.loop = RoundLoop(
-            self.target,
-            self.drafter,
-            self.pool,
-            method=self.method,
-            tree_budget=self.tree_budget,
-            draft_method=self.options.draft_sample_method,
-        )
-        self.scheduler = Scheduler(self.pool, self.loop.slots_ahead())
+        sizes = engine_sizes(self.target, drafter, options)
+        self.max_model_len, self.tree_budget = sizes.max_model_len, sizes.tree_budget
+        if sizes.note:
+            self._notes.append(sizes.note)
+        self.core = EngineCore(self.target, drafter, self.method, options, sizes, costs)
+        self.pool, self.scheduler = self.core.pool, self.core.scheduler
+        self.prefix_cache = self.core.prefix_cache
 
     # -- requests -----------------------------------------------------------------------------------------
 
-    def add_request(self, prompt: Prompt, params: SamplingParams | None = None, request_id: str | None = None) -> str:
-        """Queue a prompt (text or token ids); returns its id. Nothing runs until ``step``."""
+    def add_request(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        cache_salt: str | None = None,
+    ) -> str:
+        """Queue a prompt (text or token ids); returns its id. Nothing runs until ``step``. From any thread.
+
+        ``cache_salt``: prefixes are shared only among requests with the same salt. Raises :class:`UsageError` for
+        what could never run.
+        """
         params = params or SamplingParams()
-        request_id = request_id or f"request-{next(self._ids)}"
-        if self.scheduler.knows(request_id):
-            raise UsageError(f"request id {request_id!r} is already in use")
         ids = self.encode(prompt)
         check_request(
             ids, params, self.target.info.vocab_size, self.max_model_len, has_tokenizer=self.tokenizer is not None
         )
-        stop_ids = set(params.stop_token_ids) | (set() if params.ignore_eos else self.eos_token_ids)
-        seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
-        self.scheduler.add(
-            Request(
-                request_id,
-                ids,
-                params,
-                limit=min(len(ids) + params.max_tokens, self.max_model_len),
-                stop_ids=frozenset(stop_ids),
-                rng=RequestRng(seed),
-                history=TokenHistory(ids, self.target.info.vocab_size) if needs_processing(params) else None,
-                detokenizer=self._detokenizer(params),
-            )
-        )
+        self.scheduler.check(min(len(ids) + params.max_tokens, self.max_model_len))
+        request_id = request_id or self._new_id()
+        self.core.submit(self._requests(request_id, ids, params, cache_salt))
         return request_id
+
+    def _requests(self, request_id: str, ids: list[int], params: SamplingParams, salt: str | None) -> list[Request]:
+        """``n`` requests, the others of which share the first one's prompt."""
+        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.eos_token_ids)
+        seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        requests: list[Request] = []
+        for index in range(params.n):
+            requests.append(
+                Request(
+                    request_id,
+                    list(ids),
+                    params,
+                    limit=min(len(ids) + params.max_tokens, self.max_model_len),
+                    stop_ids=stop_ids,
+                    rng=RequestRng(seed + index),
+                    history=TokenHistory(ids, self.target.info.vocab_size) if needs_processing(params) else None,
+                    detokenizer=self._detokenizer(params),
+                    index=index,
+                    salt=salt,
+                    parent=requests[0] if requests else None,
+                )
+            )
+        return requests
 
     def _detokenizer(self, params: SamplingParams) -> IncrementalDetokenizer | None:
         if self.tokenizer is None:
             return None
         return IncrementalDetokenizer(self.tokenizer, params.stop, min_tokens=params.min_tokens)
 
+    @property
+    def has_work(self) -> bool:
+        """Is there anything for ``step`` to do?"""
+        return self.core.has_work
+
     def step(self) -> list[Event]:
-        """Admit and prefill what fits, then run one round over all running requests."""
-        events: list[Event] = []
-        while (request := self.scheduler.admit()) is not None:
-            events += self._guarded([request], partial(self.loop.prefill, request))
-        if self.scheduler.running:
-            batch = list(self.scheduler.running)
-            events += self._guarded(batch, partial(self.loop.round, batch))
-        return events
+        """Take in what arrived, then run one pass: a round of every running request and pieces of prompts. One
+        thread at a time; others may add and abort requests meanwhile."""
+        return self.core.step()
 
-    def _guarded(self, batch: Sequence[Request], work: Callable[[], list[Event]]) -> list[Event]:
-        """Run a piece of work for ``batch``; if it fails half-way its requests end, since their state is unknown.
-        What has a remedy becomes an error event of theirs, anything else is raised with the engine left clean."""
-        try:
-            events = work()
-        except (DraftproofError, MemoryError, torch.OutOfMemoryError) as error:
-            detail = str(error) if isinstance(error, DraftproofError) else "out of memory: lower kv_cache_gb"
-            events = [RequestFinished(r.request_id, "error", detail=detail) for r in batch]
-        except BaseException:
-            self._retire([RequestFinished(r.request_id, "error") for r in batch])
-            raise
-        self._retire(events)
-        return events
-
-    def abort(self, request_id: str) -> list[Event]:
-        """End a request now and free what it holds. Unknown or finished ids are no error: nothing is left to do."""
-        request = self.scheduler.remove(request_id)
-        if request is None:
-            return []
-        self.target.release(request.seq)
-        return [RequestFinished(request_id, "abort")]
-
-    def _retire(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, RequestFinished):
-                request = self.scheduler.remove(event.request_id)
-                if request is not None:
-                    self.target.release(request.seq)
+    def abort(self, request_id: str) -> bool:
+        """End a request, from any thread, and free what it holds: at once, or after the pass that is running. Its
+        last event comes out of the next ``step``. False if the id is unknown or has finished: nothing is left to
+        do."""
+        return self.core.abort(request_id)
 
     # -- the ordinary way in ------------------------------------------------------------------------------
 
@@ -223,46 +207,54 @@ class Engine:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
-        """Run prompts (one or many; text or token ids) to their end, many at once. Outputs in prompt order."""
+        """Run prompts (one or many; text or token ids) to their end, many at once. Outputs in prompt order,
+        with ``n`` > 1 all answers to a prompt one after the other."""
         many = _as_list(prompts)
         each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(many)
         if len(each) != len(many):
             raise UsageError(f"{len(many)} prompts but {len(each)} sampling parameters: give one for all or one each")
-        ids: list[str] = []
+        outputs: list[list[RequestOutput]] = []
         try:
             for prompt, parameters in zip(many, each, strict=True):
-                ids.append(self.add_request(prompt, parameters))
-                self._mail[ids[-1]] = deque()
-            outputs = [RequestOutput(r.request_id, list(r.token_ids)) for r in self.scheduler.requests(ids)]
-            for output in outputs:
-                for event in self._delivered(output.request_id):
-                    output.apply(event)
-            return outputs
+                ids, name = self.encode(prompt), self._new_id()
+                outputs.append([RequestOutput(name, list(ids), index=i) for i in range(parameters.n)])
+                self._mail[name] = deque()
+                self.add_request(ids, parameters, name)
+            for answers in outputs:
+                for event in self._delivered(answers[0].request_id, len(answers)):
+                    answers[event.index].apply(event)
+            return [answer for answers in outputs for answer in answers]
         finally:
-            self._forget(ids)
+            self._forget([answers[0].request_id for answers in outputs])
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Event]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, cache_salt: str | None = None
+    ) -> Iterator[Event]:
         """Events of one request as they happen. Closing the iterator aborts the request. Several streams may be
         read in turn: each step serves all of them."""
-        request_id = self.add_request(prompt, params)
-        self._mail[request_id] = deque()
+        name = self._new_id()
+        self._mail[name] = deque()
         try:
-            yield from self._delivered(request_id)
+            self.add_request(prompt, params, name, cache_salt=cache_salt)
+            yield from self._delivered(name, params.n if params else 1)
         finally:
-            self._forget([request_id])
+            self._forget([name])
 
-    def _delivered(self, request_id: str) -> Iterator[Event]:
-        """This request's events to its last; steps the engine whenever none is at hand."""
+    def _new_id(self) -> str:
+        return next(name for i in self._ids if not self.core.requests_of(name := f"request-{i}"))
+
+    def _delivered(self, request_id: str, answers: int) -> Iterator[Event]:
+        """This request's events to the last of each answer; steps the engine whenever none is at hand."""
         mail = self._mail[request_id]
-        while True:
+        while answers:
             while mail:
                 event = mail.popleft()
+                answers -= isinstance(event, RequestFinished)
                 yield event
-                if isinstance(event, RequestFinished):
-                    return
-            for event in self.step():
-                if event.request_id in self._mail:
-                    self._mail[event.request_id].append(event)
+            if answers:
+                for event in self.step():
+                    if event.request_id in self._mail:
+                        self._mail[event.request_id].append(event)
 
     def _forget(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from draftproof.errors import UsageError
 
+LengthPolicy = Literal["adaptive", "fixed"]
+_DRAFTER_OPTIONS = ("num_speculative_tokens", "tree_budget", "length_policy", "draft_sample_method")
+
 
 @dataclass(frozen=True)
 class EngineOptions:
@@ -14,10 +17,16 @@ class EngineOptions:
 
     ``method``: ``chain`` verifies one drafted sequence, ``tree`` a DDTree of ``tree_budget`` nodes.
     ``num_speculative_tokens`` None: the drafter's own N. ``tree_budget`` None: N nodes, so that a tree costs the
-    same rows as a chain. ``draft_sample_method``: how a chain is drawn at
+    same rows as a chain. ``length_policy``: ``adaptive`` chooses each round how much to draft, down to nothing, so
+    that drafting never costs more than it brings; ``fixed`` always drafts N tokens or ``tree_budget`` nodes. None:
+    fixed where one of these numbers is given, else adaptive. ``draft_sample_method``: how a chain is drawn at
     temperature above 0; ``greedy`` makes seeded text equal to plain sampling's, ``probabilistic`` accepts more.
+    None: probabilistic, but greedy for a request with a seed under the adaptive policy, whose lengths would
+    otherwise change the text.
     ``invariant`` None: on where it is free. ``native`` None: compiled kernels where they can be had.
-    ``kv_cache_gb`` bounds the K/V pool; ``max_num_seqs`` the requests that run at once.
+    ``kv_cache_gb`` bounds the K/V pool; ``max_num_seqs`` the requests that run at once;
+    ``max_num_batched_tokens`` the rows of a pass (None: 256 on a CPU, 2048 elsewhere). ``enable_prefix_caching``
+    None: on where the target allows it.
     """
 
     method: Literal["chain", "tree", "none"] = "chain"
@@ -25,12 +34,15 @@ class EngineOptions:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     num_speculative_tokens: int | None = None
     tree_budget: int | None = None
-    draft_sample_method: Literal["probabilistic", "greedy"] = "probabilistic"
+    length_policy: LengthPolicy | None = None
+    draft_sample_method: Literal["probabilistic", "greedy"] | None = None
     invariant: bool | None = None
     native: bool | None = None
     max_model_len: int | None = None
     max_num_seqs: int = 16
     kv_cache_gb: float = 4.0
+    max_num_batched_tokens: int | None = None
+    enable_prefix_caching: bool | None = None
     block_size: int = 16
     threads: int | None = None
     revision: str | None = None
@@ -46,7 +58,7 @@ class EngineOptions:
         options = cls(**given)
         options._check_values()
         if drafter is None:
-            useless = [n for n in ("num_speculative_tokens", "tree_budget", "draft_sample_method") if n in given]
+            useless = [n for n in _DRAFTER_OPTIONS if n in given]
             if useless:
                 raise UsageError(f"{useless[0]} has no effect without a drafter")
             if given.get("method", "none") != "none":
@@ -57,20 +69,29 @@ class EngineOptions:
             raise UsageError("tree_budget has no effect without method='tree'")
         return options
 
+    @property
+    def adaptive(self) -> bool:
+        """Does the engine choose the draft lengths?"""
+        if self.length_policy is None:
+            return self.num_speculative_tokens is None and self.tree_budget is None
+        return self.length_policy == "adaptive"
+
     def _check_values(self) -> None:
         choices = {
             "method": ("chain", "tree", "none"),
             "dtype": ("auto", "float32", "bfloat16", "float16"),
-            "draft_sample_method": ("probabilistic", "greedy"),
+            "length_policy": ("adaptive", "fixed", None),
+            "draft_sample_method": ("probabilistic", "greedy", None),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise UsageError(f"{name}={getattr(self, name)!r} is unknown: use {', '.join(allowed)}")
+                raise UsageError(f"{name}={getattr(self, name)!r} is unknown: use {', '.join(filter(None, allowed))}")
         for name in (
             "num_speculative_tokens",
             "tree_budget",
             "max_model_len",
             "max_num_seqs",
+            "max_num_batched_tokens",
             "block_size",
             "threads",
         ):

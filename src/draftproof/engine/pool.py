@@ -1,59 +1,46 @@
 """The K/V pool: one block table per sequence, addressing the target's keys and values and the drafter's alike.
 
-Every layer's pool is ``[num_slots, kv_heads, head_dim]``. A sequence owns blocks of ``block_size`` slots;
-``table[seq, position]`` is the slot of a logical position. Target and drafter layers share the table, so
-whatever frees, copies or reuses a block does so for both.
+A sequence holds blocks of ``block_size`` slots; ``table[seq, position]`` is the slot of a logical position. Target
+and drafter layers share the table, so whatever frees, copies or reuses a block does so for both. Blocks may be
+held by several sequences (forks, cached prefixes); whoever writes into a shared one gets a copy first. Layers with
+a sliding window have less memory behind the same table: see ``windows``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
-import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
-from torch import Tensor
 
-from draftproof.errors import UsageError
-
-LayerKV = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class KVShape:
-    """Heads and widths of one layer's keys and values."""
-
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-
-    def bytes_per_token(self, dtype: torch.dtype) -> int:
-        return self.kv_heads * (self.key_dim + self.value_dim) * dtype.itemsize
+from draftproof.engine.blocks import BlockPool
+from draftproof.engine.memory import KVShape, PoolSizes, lazy_zeros
+from draftproof.engine.windows import WindowMemory
+from draftproof.native import LayerKV
 
 
-def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros; on a CPU in anonymous memory that the system fills when it is first touched, in large pages where it
-    can (they make long contexts measurably faster to read). Stale memory could hold NaN, which a weight of zero
-    would not silence."""
-    count = math.prod(shape)
-    if device.type != "cpu" or count == 0:
-        return torch.zeros(shape, dtype=dtype, device=device)
-    # Private: shared anonymous memory gets no large pages, and a forked child would write into it.
-    flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, count * dtype.itemsize, **flags)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+class NamedBlocks(Protocol):
+    """Who knows the content of blocks: the prefix cache."""
+
+    def holds(self, block: int) -> bool: ...
+
+    def evicted(self, block: int) -> None: ...
+
+
+@dataclass
+class _Sequence:
+    """Its blocks in order; per window the index of the first block that still has memory there."""
+
+    blocks: list[int] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
 
 
 class KVPool:
-    """Slots for ``num_blocks × block_size`` tokens, for up to ``max_seqs`` sequences of ``max_len`` tokens.
+    """Blocks for up to ``max_seqs`` sequences of ``max_len`` tokens.
 
-    ``target_kv[i]`` and ``drafter_kv[i]`` are the (key, value) pools of layer i. Memory is taken without being
-    touched, so on a CPU unused slots cost nothing.
+    ``target_kv[i]`` and ``drafter_kv[i]`` are the pools of layer i. Memory is taken without being touched, so on a
+    CPU unused slots cost nothing.
     """
 
     def __init__(
@@ -61,7 +48,7 @@ class KVPool:
         target: Sequence[KVShape],
         drafter: Sequence[KVShape],
         *,
-        num_blocks: int,
+        sizes: PoolSizes,
         block_size: int,
         max_seqs: int,
         max_len: int,
@@ -70,65 +57,169 @@ class KVPool:
     ) -> None:
         self.block_size = block_size
         self.max_len = max_len
-        self.num_blocks = num_blocks
-        slots = num_blocks * block_size
+        self.num_blocks = sizes.blocks
+        self.names: NamedBlocks | None = None
+        self._blocks = BlockPool(sizes.blocks, self._evict)
+        self.windows = [WindowMemory(w, n, sizes.blocks, block_size, device) for w, n in sizes.windows.items()]
+        by_window = {w.window: w for w in self.windows}
 
-        def pools(shapes: Sequence[KVShape]) -> list[LayerKV]:
-            return [
-                (
-                    lazy_zeros((slots, s.kv_heads, s.key_dim), dtype, device),
-                    lazy_zeros((slots, s.kv_heads, s.value_dim), dtype, device),
-                )
-                for s in shapes
-            ]
+        def layer(shape: KVShape) -> LayerKV:
+            behind = None if shape.window is None else by_window[shape.window]
+            slots = (sizes.blocks if behind is None else behind.blocks.count) * block_size
+            return LayerKV(
+                lazy_zeros((slots, shape.kv_heads, shape.key_dim), dtype, device),
+                lazy_zeros((slots, shape.kv_heads, shape.value_dim), dtype, device),
+                None if behind is None else behind.slot_map,
+            )
 
-        self.target_kv = pools(target)
-        self.drafter_kv = pools(drafter)
+        self.target_kv = [layer(shape) for shape in target]
+        self.drafter_kv = [layer(shape) for shape in drafter]
         self.table = torch.zeros(max_seqs, max_len, dtype=torch.int32, device=device)
-        self._free_blocks = list(range(num_blocks - 1, -1, -1))
         self._free_seqs = list(range(max_seqs - 1, -1, -1))
-        self._blocks: dict[int, list[int]] = {}
+        self._seqs: dict[int, _Sequence] = {}
+
+    # -- room ---------------------------------------------------------------------------------------------
 
     @property
     def free_blocks(self) -> int:
-        return len(self._free_blocks)
+        """Blocks that nobody holds, those kept for the prefix cache included."""
+        return self._blocks.available
+
+    @property
+    def kept_blocks(self) -> int:
+        """Blocks that nobody holds and that the prefix cache can still find."""
+        return self._blocks.kept
 
     @property
     def free_seqs(self) -> int:
         return len(self._free_seqs)
 
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
+
+    def held(self, seq: int) -> int:
+        """Blocks of a sequence."""
+        return len(self._seqs[seq].blocks)
+
+    def block(self, seq: int, index: int) -> int:
+        return self._seqs[seq].blocks[index]
+
+    def refs(self, block: int) -> int:
+        return self._blocks.refs(block)
+
+    def room(self, seq: int, start: int) -> int:
+        """Most positions from ``start`` on that ``reserve`` can give now."""
+        sequence = self._seqs[seq]
+        spare = min([self._blocks.available, *(w.blocks.available for w in self.windows)])
+        if self._must_copy(sequence, start):
+            if spare == 0:
+                return 0
+            spare -= 1
+        return min((len(sequence.blocks) + spare) * self.block_size, self.max_len) - start
+
+    def reserve(self, seq: int, start: int, end: int) -> bool:
+        """Make positions ``start`` to ``end`` - 1 writable; False, and nothing changed, if there is no room. A
+        block that others hold too, or that the prefix cache knows, is copied before it is written to."""
+        sequence = self._seqs[seq]
+        if end <= len(sequence.blocks) * self.block_size and not self._must_copy(sequence, start):
+            return True  # nearly always
+        if end - start > self.room(seq, start):
+            return False
+        if self._must_copy(sequence, start):
+            self._copy_on_write(seq, sequence, start // self.block_size, start % self.block_size)
+        while len(sequence.blocks) * self.block_size < end:
+            self._append(seq, sequence, self._take())
+        return True
+
+    def _take(self) -> int:
+        block = self._blocks.take()
+        for window in self.windows:
+            window.give(block)
+        return block
+
+    def _append(self, seq: int, sequence: _Sequence, block: int) -> None:
+        sequence.blocks.append(block)
+        self._write_table(seq, len(sequence.blocks) - 1, [block])
+
+    def _write_table(self, seq: int, index: int, blocks: Sequence[int]) -> None:
+        first = index * self.block_size
+        last = min(first + len(blocks) * self.block_size, self.max_len)
+        inside = torch.arange(self.block_size, dtype=torch.int32)
+        slots = (torch.tensor(blocks, dtype=torch.int32)[:, None] * self.block_size + inside).flatten()
+        self.table[seq, first:last] = slots[: last - first]
+
+    # -- sequences ----------------------------------------------------------------------------------------
+
     def acquire(self) -> int:
         """A row of the table for a new sequence, without blocks yet."""
         seq = self._free_seqs.pop()
-        self._blocks[seq] = []
+        self._seqs[seq] = _Sequence(first=[0] * len(self.windows))
         return seq
 
-    def fits(self, seq: int, length: int) -> bool:
-        """Can ``reserve(seq, length)`` succeed now?"""
-        return -(-length // self.block_size) - len(self._blocks[seq]) <= len(self._free_blocks)
-
-    def reserve(self, seq: int, length: int) -> None:
-        """Give ``seq`` slots for logical positions 0..length-1 (those it has stay where they are)."""
-        if length > self.max_len:
-            raise UsageError(f"a sequence of {length} tokens exceeds the pool's limit of {self.max_len}")
-        blocks = self._blocks[seq]
-        while len(blocks) * self.block_size < length:
-            if not self._free_blocks:
-                raise UsageError(
-                    f"the K/V pool is full: {self.num_blocks} blocks of {self.block_size} tokens are in use; "
-                    "give it more memory or run fewer requests at once"
-                )
-            block = self._free_blocks.pop()
-            first = len(blocks) * self.block_size
-            last = min(first + self.block_size, self.max_len)
-            begin = block * self.block_size
-            self.table[seq, first:last] = torch.arange(begin, begin + last - first, dtype=torch.int32)
-            blocks.append(block)
-
     def release(self, seq: int) -> None:
-        """Return a sequence's blocks and its table row."""
-        self._free_blocks.extend(reversed(self._blocks.pop(seq)))
+        """Let go of a sequence's blocks, the last one first, and of its table row."""
+        sequence = self._seqs.pop(seq)
+        for index in range(len(sequence.blocks) - 1, -1, -1):
+            block = sequence.blocks[index]
+            for window, first in zip(self.windows, sequence.first, strict=True):
+                if index >= first:
+                    window.drop(block, keep=self._is_named(block))
+            self._blocks.drop(block, keep=self._is_named(block))
         self._free_seqs.append(seq)
+
+    def adopt(self, seq: int, blocks: Sequence[int], length: int) -> None:
+        """Hold ``blocks``, which others wrote, as the sequence's next ones; it goes on at position ``length``.
+        Blocks inside a window as seen from there must have memory in it."""
+        sequence = self._seqs[seq]
+        begin = len(sequence.blocks)
+        for block in blocks:
+            self._blocks.share(block)
+        sequence.blocks += blocks
+        self._write_table(seq, begin, blocks)
+        for i, window in enumerate(self.windows):
+            first = max(sequence.first[i], window.first_seen(length))
+            for index in range(sequence.first[i], min(first, begin)):
+                window.drop(sequence.blocks[index], keep=self._is_named(sequence.blocks[index]))
+            sequence.first[i] = first
+            for index in range(max(first, begin), len(sequence.blocks)):
+                window.share(sequence.blocks[index])
+
+    def can_fork(self, seq: int, length: int) -> bool:
+        """Does ``seq`` still hold all that a row at position ``length`` can see?"""
+        sequence = self._seqs[seq]
+        return all(
+            first <= window.first_seen(length) for window, first in zip(self.windows, sequence.first, strict=True)
+        )
+
+    def fork(self, seq: int, length: int) -> int:
+        """A new sequence that shares the first ``length`` positions of ``seq``."""
+        new = self.acquire()
+        self.adopt(new, self._seqs[seq].blocks[: self.blocks_for(length)], length)
+        return new
+
+    def slide(self, seq: int, position: int) -> None:
+        """No row before ``position`` will come any more: layers with a window let go of what none can see."""
+        sequence = self._seqs[seq]
+        for i, window in enumerate(self.windows):
+            first = min(window.first_seen(position), len(sequence.blocks))
+            for index in range(sequence.first[i], first):
+                block = sequence.blocks[index]
+                window.drop(block, keep=self._is_named(block))
+            sequence.first[i] = max(first, sequence.first[i])
+
+    # -- content ------------------------------------------------------------------------------------------
+
+    def copy_rows(self, seq: int, source: int, rows: int) -> None:
+        """Append a block to ``seq`` whose first ``rows`` slots hold what block ``source`` holds."""
+        self._blocks.share(source)  # it must not be the one that is given away
+        for window in self.windows:
+            window.share(source)
+        block = self._take()
+        self._copy(source, block, rows)
+        for window in self.windows:
+            window.drop(source, keep=self._is_named(source))
+        self._blocks.drop(source, keep=self._is_named(source))
+        self._append(seq, self._seqs[seq], block)
 
     def compact(self, seq: int, start: int, rows: Sequence[int]) -> None:
         """Keep rows ``start + rows[i]`` as logical positions ``start + i`` (target layers only).
@@ -142,6 +233,51 @@ class KVPool:
         line = self.table[seq]
         source = line[torch.tensor([m[0] for m in moves], device=line.device)].long()
         target = line[torch.tensor([m[1] for m in moves], device=line.device)].long()
-        for key, value in self.target_kv:
-            key[target] = key[source]
-            value[target] = value[source]
+        for key, value, slot_map in self.target_kv:
+            from_, to = (source, target) if slot_map is None else (slot_map[source].long(), slot_map[target].long())
+            key[to] = key[from_]
+            value[to] = value[from_]
+
+    def forget(self, block: int) -> None:
+        """The prefix cache does not know ``block`` any more: what was kept for it alone is free."""
+        for window in self.windows:
+            if window.holds(block) and window.refs(block) == 0:
+                window.forget(block)
+        self._blocks.forget(block)
+
+    def _must_copy(self, sequence: _Sequence, start: int) -> bool:
+        index = start // self.block_size
+        if index >= len(sequence.blocks):
+            return False
+        block = sequence.blocks[index]
+        return self._blocks.refs(block) > 1 or self._is_named(block)
+
+    def _copy_on_write(self, seq: int, sequence: _Sequence, index: int, rows: int) -> None:
+        old, new = sequence.blocks[index], self._take()
+        self._copy(old, new, rows)
+        for window, first in zip(self.windows, sequence.first, strict=True):
+            if index >= first:
+                window.drop(old, keep=self._is_named(old))
+        self._blocks.drop(old, keep=self._is_named(old))
+        sequence.blocks[index] = new
+        self._write_table(seq, index, [new])
+
+    def _copy(self, old: int, new: int, rows: int) -> None:
+        if rows == 0:
+            return
+        for key, value, slot_map in [*self.target_kv, *self.drafter_kv]:
+            from_, to = old * self.block_size, new * self.block_size
+            if slot_map is not None:
+                from_, to = int(slot_map[from_]), int(slot_map[to])
+            if from_ >= 0:  # nobody can see what has no memory any more
+                key[to : to + rows] = key[from_ : from_ + rows]
+                value[to : to + rows] = value[from_ : from_ + rows]
+
+    def _is_named(self, block: int) -> bool:
+        return self.names is not None and self.names.holds(block)
+
+    def _evict(self, block: int) -> None:
+        if self.names is not None:
+            self.names.evicted(block)
+        for window in self.windows:
+            window.forget(block)

@@ -1,4 +1,4 @@
-"""The round loop: draft, verify, commit — for however many requests run at once.
+"""The round loop: draft → verify → commit — for however many requests run at once, prompts being read beside them.
 
 Verification is exact: greedy output equals the target's own token for token; sampled output follows the
 target's distribution (rejection sampling with the drafter's true q for chains, Leviathan et al. and Chen et al.
@@ -14,23 +14,17 @@ from time import perf_counter
 from torch import Tensor
 
 from draftproof import compat
-from draftproof.drafters.base import CommittedRows, Draft, Drafter, DraftRequest
+from draftproof.engine.drafting import Drafting, Drafts, Proposal
 from draftproof.engine.plan import Pass, Segment, build_pass
+from draftproof.engine.policy import AdaptiveLengths, Choice, Costs
 from draftproof.engine.pool import KVPool
+from draftproof.engine.prefix_cache import PrefixCache
 from draftproof.engine.request import Request
-from draftproof.engine.sampling import (
-    Distribution,
-    check_finite,
-    distribution,
-    greedy_tokens,
-    needs_processing,
-    process_logits,
-    top_logprobs,
-)
-from draftproof.engine.tree import Tree, ancestors, build_tree, chain
+from draftproof.engine.sampling import Peaks, distribution, needs_processing, peaks, process_logits, top_logprobs
+from draftproof.engine.scheduler import Step
+from draftproof.engine.tree import Tree, ancestors
 from draftproof.engine.types import (
     Event,
-    Method,
     PrefillFinished,
     RequestFinished,
     RoundFinished,
@@ -38,140 +32,99 @@ from draftproof.engine.types import (
     TokenLogprob,
     TokensCommitted,
 )
-from draftproof.engine.verify import DraftMethod, Walk, draft_tokens, picker, reject, walk
+from draftproof.engine.verify import Walk, picker, reject, walk
 from draftproof.errors import DraftproofError
 from draftproof.targets.base import Target
 
-PREFILL_ROWS = 512  # prompt rows per pass: enough to keep the matrix units busy, few enough to stay in cache
 
+@dataclass
+class _Turn:
+    """One request's part of a pass: its rows, those of the logits among them, and what came of them."""
 
-@dataclass(frozen=True)
-class Proposal:
-    """What one request takes into verification. ``q`` is set when the chain was sampled."""
-
-    tree: Tree
-    q: list[Distribution] | None = None
+    request: Request
+    proposal: Proposal
+    rows: int
+    logit_rows: slice
+    prompt: bool = False
+    result: Walk | None = None
+    events: list[Event] | None = None
+    produced: int = 0
 
 
 class RoundLoop:
-    """Runs prefills and rounds over one pool. ``drafter`` None: every round is one plain token."""
+    """Runs steps over one pool. ``drafting`` None: every round is one plain token."""
 
     def __init__(
-        self,
-        target: Target,
-        drafter: Drafter | None,
-        pool: KVPool,
-        *,
-        method: Method,
-        tree_budget: int,
-        draft_method: DraftMethod,
+        self, target: Target, pool: KVPool, cache: PrefixCache | None, drafting: Drafting | None, costs: Costs
     ) -> None:
         self.target = target
-        self.drafter = drafter
         self.pool = pool
-        self.method = method
-        self.tree_budget = tree_budget
-        self.draft_method = draft_method
-        self._taps = tuple(drafter.tap_layers) if drafter else ()
+        self.cache = cache
+        self.drafting = drafting
+        self.costs = costs
+        self._taps = tuple(drafting.drafter.tap_layers) if drafting else ()
 
-    def slots_ahead(self) -> int:
-        """Most rows beyond the committed tokens that one round puts into the pool."""
-        if self.drafter is None:
-            return 1
-        tree = self.tree_budget if self.method == "tree" else 0
-        return 1 + max(self.drafter.num_draft_tokens, tree)
-
-    def round(self, batch: Sequence[Request]) -> list[Event]:
-        """One draft → verify → commit over ``batch``."""
+    def run(self, step: Step) -> list[Event]:
+        """One pass over ``step``: a round of every request that decodes, a piece of every prompt that is read."""
         began = perf_counter()
-        proposals, draft_s = self._draft(batch)
-        segments = [self._segment(r, p.tree) for r, p in zip(batch, proposals, strict=True)]
+        prompt_rows = sum(count for _, count in step.prompts)
+        drafts = self._draft(step, prompt_rows)
+        turns, segments = self._lay_out(step, drafts)
         work = build_pass(self.pool, segments)
+        wanted = _logit_rows(work, turns)
         verify_began = perf_counter()
-        logits, taps = self.target.forward(
-            work, self.pool.target_kv, taps=self._taps, logits=range(len(work.token_ids))
-        )
+        logits, taps = self.target.forward(work, self.pool.target_kv, taps=self._taps, logits=wanted)
         compat.synchronize(self.target.info.device)
         verify_s = perf_counter() - verify_began
-        rows = [logits[work.rows(i)] for i in range(len(batch))]
-        walks = [self._guarded_verify(*each) for each in zip(batch, proposals, rows, strict=True)]
-        results = [self._commit(*each) for each in zip(batch, walks, rows, strict=True)]
-        draft_s += self._keep(work, batch, walks, taps)
+        best = peaks(logits) if len(logits) else None
+        for turn in turns:
+            if turn.logit_rows.stop > turn.logit_rows.start and best is not None:
+                self._decide(turn, logits[turn.logit_rows], best.part(turn.logit_rows))
+        observe_s, warnings = self._keep(work, turns, taps)
+        draft_s = drafts.seconds + observe_s
         host_s = perf_counter() - began - draft_s - verify_s
-        stats = [
-            RoundStats(len(p.tree), p.tree.depth, w.accepted if w else 0, len(c.token_ids), draft_s, verify_s, host_s)
-            for p, w, (c, _) in zip(proposals, walks, results, strict=True)
-        ]
-        return [e for s, (c, finished) in zip(stats, results, strict=True) for e in _events(c, s, finished)]
-
-    def prefill(self, request: Request) -> list[Event]:
-        """Run the prompt in pieces; the last row yields the first token, which no drafter had a part in."""
-        began = perf_counter()
-        prompt = request.token_ids[request.computed :]
-        logits: Tensor | None = None
-        for begin in range(0, len(prompt), PREFILL_ROWS):
-            piece = prompt[begin : begin + PREFILL_ROWS]
-            last = begin + len(piece) == len(prompt)
-            work = build_pass(self.pool, [Segment(request.seq, request.computed, piece)])
-            wanted = [len(piece) - 1] if last else []
-            logits, taps = self.target.forward(work, self.pool.target_kv, taps=self._taps, logits=wanted)
-            self.target.commit(request.seq, len(piece), len(piece))
-            if self.drafter is not None:
-                rows = CommittedRows(request.seq, range(len(piece)), request.computed)
-                self.drafter.observe(self.pool, [rows], taps)
-            request.computed += len(piece)
-        assert logits is not None
-        committed, finished = self._commit(request, self._verify(request, Proposal(Tree()), logits), logits)
-        ready = PrefillFinished(request.request_id, request.prompt_length, perf_counter() - began)
-        return [ready, committed, *finished]
+        self._learn(step, drafts, len(work.token_ids), draft_s, verify_s, host_s)
+        return [*drafts.events, *warnings, *self._told(turns, (draft_s, verify_s, host_s))]
 
     # -- draft --------------------------------------------------------------------------------------------
 
-    def _draft(self, batch: Sequence[Request]) -> tuple[list[Proposal], float]:
-        if self.drafter is None:
-            return [Proposal(Tree())] * len(batch), 0.0
-        began = perf_counter()
-        most = self.drafter.num_draft_tokens
-        # A single remaining token comes from the target anyway.
-        counts = [min(most, r.remaining, self._positions_left(r)) if r.remaining > 1 else 0 for r in batch]
-        asked = [DraftRequest(r.seq, r.token_ids, n) for r, n in zip(batch, counts, strict=True)]
-        drafts = self.drafter.propose(self.pool, asked)
-        compat.synchronize(self.target.info.device)
-        proposals = [self._proposal(r, d) for r, d in zip(batch, drafts, strict=True)]
-        return proposals, perf_counter() - began
+    def _draft(self, step: Step, prompt_rows: int) -> Drafts:
+        if self.drafting is None or not step.decodes:
+            return Drafts([Proposal()] * len(step.decodes), Choice([], ""))
+        return self.drafting.draft(step.decodes, prompt_rows, step.draft_rows)
 
-    def _positions_left(self, request: Request) -> int:
-        """Tokens the drafter can still place before its own last position."""
-        assert self.drafter is not None
-        limit = self.drafter.max_position
-        return request.remaining if limit is None else max(limit - len(request.token_ids), 0)
-
-    def _proposal(self, request: Request, draft: Draft) -> Proposal:
-        if draft.logits is None:
-            return Proposal(chain(draft.tokens))
-        if self.method == "tree":
-            return Proposal(build_tree(draft.logits, self.tree_budget))
-        tokens, q = draft_tokens(draft.logits, request.params, request.rng, len(request.token_ids), self.draft_method)
-        return Proposal(chain(tokens), q)
-
-    def _segment(self, request: Request, tree: Tree) -> Segment:
-        """The anchor and the drafted nodes as rows: node i is row i + 1."""
-        rows = [request.token_ids[-1], *tree.tokens]
-        linear = all(parent == i - 1 for i, parent in enumerate(tree.parents))
-        above = None if linear else [[0], *([0, *(n + 1 for n in path)] for path in ancestors(tree))]
-        return Segment(request.seq, request.computed, rows, above)
+    def _lay_out(self, step: Step, drafts: Drafts) -> tuple[list[_Turn], list[Segment]]:
+        """Rounds first, whose logits are all needed, then prompts, of which at most the last row's are."""
+        turns: list[_Turn] = []
+        segments: list[Segment] = []
+        at = 0
+        for request, proposal in zip(step.decodes, drafts.proposals, strict=True):
+            segments.append(_round_segment(request, proposal.tree))
+            rows = len(segments[-1])
+            turns.append(_Turn(request, proposal, rows, slice(at, at + rows)))
+            at += rows
+        for request, count in step.prompts:
+            request.began = request.began or perf_counter()
+            piece = request.token_ids[request.computed : request.computed + count]
+            segments.append(Segment(request.seq, request.computed, piece))
+            yields = request.generated == 0 and request.computed + count == request.prompt_length
+            turns.append(_Turn(request, Proposal(), count, slice(at, at + yields), prompt=True))
+            at += yields
+        return turns, segments
 
     # -- verify -------------------------------------------------------------------------------------------
 
-    def _guarded_verify(self, request: Request, proposal: Proposal, logits: Tensor) -> Walk | None:
-        """None if this request's numbers cannot be decided on; the others of the batch are not touched by that."""
+    def _decide(self, turn: _Turn, logits: Tensor, best: Peaks) -> None:
+        """What this request commits. Whatever fails here ends this request alone, the others are not touched."""
         try:
-            return self._verify(request, proposal, logits)
-        except DraftproofError as error:
-            request.failure = str(error)
-            return None
+            turn.result = self._verify(turn.request, turn.proposal, logits, best)
+            turn.events = self._commit(turn, turn.result, logits)
+        except Exception as error:
+            turn.result = None
+            turn.request.failure = str(error) if isinstance(error, DraftproofError) else f"{error!r}"
+            turn.events = [_finished(turn.request, "error", detail=turn.request.failure)]
 
-    def _verify(self, request: Request, proposal: Proposal, logits: Tensor) -> Walk:
+    def _verify(self, request: Request, proposal: Proposal, logits: Tensor, best: Peaks) -> Walk:
         """``logits`` [1 + nodes, V]: row 0 after the anchor, row i + 1 after node i."""
         params, position = request.params, len(request.token_ids)
 
@@ -184,9 +137,8 @@ class RoundLoop:
             )
 
         if params.greedy and not needs_processing(params):
-            best = greedy_tokens(logits)
-            check_finite(logits, best)
-            return walk(proposal.tree, lambda row, path: best[row])
+            tokens = best.checked()
+            return walk(proposal.tree, lambda row, path: tokens[row])
         if proposal.q is None or params.greedy:
             return walk(proposal.tree, picker(row_logits, params, request.rng, position))
         return reject(
@@ -199,10 +151,8 @@ class RoundLoop:
 
     # -- commit -------------------------------------------------------------------------------------------
 
-    def _commit(self, request: Request, result: Walk | None, logits: Tensor) -> tuple[TokensCommitted, list[Event]]:
-        if result is None:
-            nothing = TokensCommitted(request.request_id, (), "", 0)
-            return nothing, [RequestFinished(request.request_id, "error", detail=request.failure)]
+    def _commit(self, turn: _Turn, result: Walk, logits: Tensor) -> list[Event]:
+        request = turn.request
         kept = request.commit(result.committed)
         logprobs: tuple[TokenLogprob, ...] | None = None
         if request.params.logprobs is not None:
@@ -211,35 +161,124 @@ class RoundLoop:
                 top_logprobs(logits[row], token, request.params.logprobs)
                 for row, token in zip(rows, kept.token_ids, strict=False)
             )
-        accepted = min(result.accepted, len(kept.token_ids))
-        committed = TokensCommitted(request.request_id, tuple(kept.token_ids), kept.text, accepted, logprobs)
-        if kept.reason is None:
-            return committed, []
-        # A stop string ends the text inside the detokenizer; otherwise what it still holds back is due now.
-        rest = request.detokenizer.flush() if request.detokenizer else ""
-        return committed, [RequestFinished(request.request_id, kept.reason, rest, kept.detail)]
+        turn.produced = len(kept.token_ids)
+        accepted = min(result.accepted, turn.produced)
+        tokens = tuple(kept.token_ids)
+        events: list[Event] = [
+            TokensCommitted(request.request_id, tokens, kept.text, accepted, logprobs, request.index)
+        ]
+        if kept.reason is not None:
+            # A stop string ends the text inside the detokenizer; otherwise what it still holds back is due now.
+            rest = request.detokenizer.flush() if request.detokenizer else ""
+            events.append(_finished(request, kept.reason, rest, kept.detail))
+        return events
 
-    def _keep(self, work: Pass, batch: Sequence[Request], walks: Sequence[Walk | None], taps: Tensor | None) -> float:
-        """Make the accepted rows the sequence's next positions, in the pool and for the drafter. Returns the
-        seconds the drafter took to make context K/V: a part of the drafter's pass."""
-        committed = []
-        for i, (request, result) in enumerate(zip(batch, walks, strict=True)):
-            if result is None:
+    def _keep(self, work: Pass, turns: Sequence[_Turn], taps: Tensor | None) -> tuple[float, list[Event]]:
+        """Make the accepted rows the sequence's next positions, in the pool and for the drafter; then let the
+        prefix cache find the blocks that are full. Returns the seconds the drafter took and its warnings."""
+        alive: list[Request] = []
+        at_once: list[Request] = []  # whose context K/V the drafter needs soon, or the cache at the end
+        for i, turn in enumerate(turns):
+            request, segment = turn.request, work.segments[i]
+            if turn.result is None and not (turn.prompt and not request.failure):
                 continue
-            rows = [0, *(node + 1 for node in result.path)]
-            start = work.segments[i].start
-            self.pool.compact(request.seq, start, rows)
-            self.target.commit(request.seq, len(work.segments[i]), len(rows))
-            request.computed = start + len(rows)
-            committed.append(CommittedRows(request.seq, [work.offsets[i] + row for row in rows], start))
-        began = perf_counter()
-        if self.drafter is not None:
-            self.drafter.observe(self.pool, committed, taps)
-            compat.synchronize(self.target.info.device)
-        return perf_counter() - began
+            rows = range(turn.rows) if turn.prompt or turn.result is None else _path_rows(turn.result)
+            self.pool.compact(request.seq, segment.start, rows)
+            self.target.commit(request.seq, len(segment), len(rows))
+            request.computed = segment.start + len(rows)
+            if self.drafting is None:
+                request.observed = request.computed
+            else:
+                self.drafting.take_in(request, [work.offsets[i] + row for row in rows], taps)
+            alive.append(request)
+            if turn.prompt or turn.proposal.tree or not self._adaptive or _ends(turn):
+                at_once.append(request)
+        seconds, warnings = self.drafting.settle(alive, at_once) if self.drafting else (0.0, [])
+        for request in alive:
+            self._publish(request)
+            self.pool.slide(request.seq, min(request.computed, request.observed))
+        return seconds, warnings
+
+    @property
+    def _adaptive(self) -> bool:
+        return self.drafting is not None and self.drafting.policy.adaptive
+
+    def _publish(self, request: Request) -> None:
+        """Blocks that are full and that target and drafter have both written."""
+        size = self.pool.block_size
+        full = min(request.computed, request.observed, len(request.token_ids)) // size
+        if self.cache is None or full <= request.published:
+            return
+        names = request.block_names(full, size)
+        for index in range(request.published, full):
+            before = names[index - 1] if index else request.root
+            tokens = request.token_ids[index * size : (index + 1) * size]
+            self.cache.publish(self.pool.block(request.seq, index), names[index], before, tokens)
+        request.published = full
+
+    # -- afterwards ---------------------------------------------------------------------------------------
+
+    def _learn(self, step: Step, drafts: Drafts, rows: int, draft_s: float, verify_s: float, host_s: float) -> None:
+        policy = self.drafting.policy if self.drafting else None
+        if not isinstance(policy, AdaptiveLengths):
+            return
+        self.costs.target.learn(rows, verify_s)
+        if drafts.block_rows:
+            self.costs.draft.learn(drafts.block_rows, draft_s)
+        if not step.prompts:
+            self.costs.learn_host(host_s, len(step.decodes))
+        policy.spent(draft_s + verify_s + host_s)
+
+    def _told(self, turns: Sequence[_Turn], seconds: tuple[float, float, float]) -> list[Event]:
+        events: list[Event] = []
+        for turn in turns:
+            request = turn.request
+            if turn.events is None:  # a piece of a prompt
+                continue
+            committed, *finished = turn.events
+            if isinstance(committed, RequestFinished):  # the round failed
+                events.append(committed)
+                continue
+            if turn.prompt:
+                took = perf_counter() - request.began
+                events.append(
+                    PrefillFinished(request.request_id, request.prompt_length, took, request.cached, request.index)
+                )
+                events += turn.events
+                continue
+            tree, result = turn.proposal.tree, turn.result
+            stats = RoundStats(len(tree), tree.depth, result.accepted if result else 0, turn.produced, *seconds)
+            events += [committed, RoundFinished(request.request_id, stats, request.index), *finished]
+            if self.drafting is not None and result is not None:
+                self.drafting.learn(request, turn.proposal, result)
+        return events
 
 
-def _events(committed: TokensCommitted, stats: RoundStats, finished: list[Event]) -> list[Event]:
-    if not committed.token_ids:  # the round failed
-        return finished
-    return [committed, RoundFinished(committed.request_id, stats), *finished]
+def _round_segment(request: Request, tree: Tree) -> Segment:
+    """The anchor and the drafted nodes as rows: node i is row i + 1."""
+    rows = [request.token_ids[-1], *tree.tokens]
+    linear = all(parent == i - 1 for i, parent in enumerate(tree.parents))
+    above = None if linear else [[0], *([0, *(n + 1 for n in path)] for path in ancestors(tree))]
+    return Segment(request.seq, request.computed, rows, above)
+
+
+def _logit_rows(work: Pass, turns: Sequence[_Turn]) -> range | list[int]:
+    """Rows of the pass whose logits are needed, in the order of the turns."""
+    wanted: list[int] = []
+    for i, turn in enumerate(turns):
+        count = turn.logit_rows.stop - turn.logit_rows.start
+        end = work.offsets[i] + turn.rows
+        wanted += range(end - count, end)
+    return range(len(wanted)) if len(wanted) == len(work.token_ids) else wanted
+
+
+def _path_rows(result: Walk) -> list[int]:
+    return [0, *(node + 1 for node in result.path)]
+
+
+def _ends(turn: _Turn) -> bool:
+    return bool(turn.events) and isinstance(turn.events[-1], RequestFinished)  # type: ignore[index]
+
+
+def _finished(request: Request, reason: str, text: str = "", detail: str = "") -> RequestFinished:
+    return RequestFinished(request.request_id, reason, text, detail, request.index)  # type: ignore[arg-type]

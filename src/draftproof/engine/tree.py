@@ -51,9 +51,9 @@ class Tree:
         """The child of ``node`` (−1: of the anchor) that carries ``token``."""
         return self._child_of.get((node, token))
 
-    def children(self, node: int) -> list[int]:
-        """All children of ``node`` (−1: of the anchor), likeliest first."""
-        return [i for i, parent in enumerate(self.parents) if parent == node]
+    def first(self, count: int) -> Tree:
+        """The tree of the first ``count`` nodes."""
+        return Tree(self.tokens[:count], self.parents[:count], self.depths[:count], self.logprobs[:count])
 
 
 def chain(tokens: Sequence[int], logprobs: Sequence[float] | None = None) -> Tree:

@@ -22,7 +22,8 @@ class SamplingParams:
     ``temperature`` 0 is greedy. ``top_k`` 0 or -1 and ``top_p`` 1 mean "off". ``repetition_penalty`` divides
     positive and multiplies negative logits of tokens seen in prompt or output; ``presence_penalty`` and
     ``frequency_penalty`` subtract, counting output tokens only. ``logprobs`` is the number of alternatives
-    reported per token (0: only the chosen token's). ``stop`` strings are not part of the text returned.
+    reported per token (0: only the chosen token's). ``stop`` strings are not part of the text returned. ``n``
+    answers are given to one prompt, the i-th with ``seed`` + i.
     """
 
     temperature: float = 0.0
@@ -40,6 +41,7 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    n: int = 1
 
     def __post_init__(self) -> None:
         rules: list[tuple[bool, str, object, str]] = [
@@ -66,6 +68,7 @@ class SamplingParams:
                 "between -2 and 2",
             ),
             (self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1"),
+            (self.n >= 1, "n", self.n, "at least 1"),
             (
                 0 <= self.min_tokens <= self.max_tokens,
                 "min_tokens",
@@ -140,37 +143,81 @@ class TokensCommitted:
     text: str
     accepted: int
     logprobs: tuple[TokenLogprob, ...] | None = None
+    index: int = 0  # which of the request's ``n`` answers; so in every event
 
 
 @dataclass(frozen=True)
 class RoundFinished:
     request_id: str
     stats: RoundStats
+    index: int = 0
 
 
 @dataclass(frozen=True)
 class PrefillFinished:
+    """The prompt is read. ``cached_tokens`` of it were found in the pool and not computed again; ``seconds`` is
+    wall clock since the request's first pass began."""
+
     request_id: str
     prompt_tokens: int
     seconds: float
+    cached_tokens: int = 0
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class LengthChosen:
+    """The policy drafts another number of tokens for this request from now on, and why."""
+
+    request_id: str
+    length: int
+    reason: str
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class RequestPreempted:
+    """The pool was full: ``computed`` tokens will be computed again. Nothing of the answer changes."""
+
+    request_id: str
+    computed: int
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class DraftingStopped:
+    """A warning: the drafter failed for this request, which goes on without drafts. The text is not affected."""
+
+    request_id: str
+    detail: str
+    index: int = 0
 
 
 @dataclass(frozen=True)
 class RequestFinished:
-    """The last event of a request. ``text`` is text held back until now (may be empty)."""
+    """The last event of an answer. ``text`` is text held back until now (may be empty)."""
 
     request_id: str
     reason: FinishReason
     text: str = ""
     detail: str = ""  # the stop string or id that ended it, or the error
+    index: int = 0
 
 
-Event = PrefillFinished | TokensCommitted | RoundFinished | RequestFinished
+Event = (
+    PrefillFinished
+    | TokensCommitted
+    | RoundFinished
+    | LengthChosen
+    | RequestPreempted
+    | DraftingStopped
+    | RequestFinished
+)
 
 
 @dataclass
 class RequestOutput:
-    """Everything one request produced; filled from its events."""
+    """One answer to one request; filled from its events. ``index`` counts the answers to one prompt (n > 1)."""
 
     request_id: str
     prompt_token_ids: list[int]
@@ -181,12 +228,21 @@ class RequestOutput:
     rounds: list[RoundStats] = field(default_factory=list)
     logprobs: list[TokenLogprob] | None = None
     prefill_s: float = 0.0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    warnings: list[str] = field(default_factory=list)
+    index: int = 0
 
     def apply(self, event: Event) -> None:
         """Take one event of this request into account."""
         match event:
             case PrefillFinished():
                 self.prefill_s = event.seconds
+                self.cached_tokens = event.cached_tokens
+            case RequestPreempted():
+                self.preemptions += 1
+            case DraftingStopped():
+                self.warnings.append(event.detail)
             case TokensCommitted():
                 self.token_ids.extend(event.token_ids)
                 self.text += event.text

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from draftproof.engine.distribution import Distribution
 from draftproof.engine.rng import Purpose, RequestRng
-from draftproof.engine.sampling import distribution, greedy_token, greedy_tokens
+from draftproof.engine.sampling import distribution, greedy_token, peaks
 from draftproof.engine.tree import ROOT, Tree
 from draftproof.engine.types import SamplingParams
 
@@ -110,7 +110,7 @@ def draft_tokens(
     often.
     """
     if method == "greedy" or params.greedy:
-        return greedy_tokens(logits), None
+        return peaks(logits).tokens, None
     dists = [distribution(row, params) for row in logits]
     return [d.sample(rng.uniform(position + i, Purpose.DRAFT)) for i, d in enumerate(dists)], dists
 

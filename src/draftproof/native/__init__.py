@@ -11,11 +11,12 @@ everything else in this package then raises `RuntimeError`.
 
 from draftproof.native.attention import attention
 from draftproof.native.decoder import LayerWeights, NativeDecoder
-from draftproof.native.linear import PackedLinear, rms_norm
-from draftproof.native.plan import RowPlan
+from draftproof.native.linear import PackedLinear, rms_norm, row_stats
+from draftproof.native.plan import LayerKV, RowPlan
 from draftproof.native.runtime import available, reason, set_threads, target
 
 __all__ = [
+    "LayerKV",
     "LayerWeights",
     "NativeDecoder",
     "PackedLinear",
@@ -24,6 +25,7 @@ __all__ = [
     "available",
     "reason",
     "rms_norm",
+    "row_stats",
     "set_threads",
     "target",
 ]

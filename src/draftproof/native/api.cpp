@@ -1,6 +1,7 @@
 // C interface, loaded with ctypes.
 #include <new>
 #include "decoder_pass.h"
+#include "row_stats.h"
 #include "selftest.h"
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -95,17 +96,20 @@ API int dp_decoder_layer(void* m, const LayerSpec* layer) try {
 API void dp_decoder_free(void* m) { delete (Decoder*)m; }
 
 API PlanFault dp_check_plan(const Plan* plan, int num_slots, int writes) { return check_plan(*plan, num_slots, writes); }
+API PlanFault dp_check_map(const Plan* plan, const int32_t* map, int pool_slots, int window, int bidirectional, int writes) {
+  return check_map(*plan, map, pool_slots, window, bidirectional != 0, writes != 0);
+}
 
-API int dp_decoder_forward(void* m, const Plan* plan, void* const* kv, const float* x, const int32_t* taps, int n_taps, float* out, float* tap_out) try {
+API int dp_decoder_forward(void* m, const Plan* plan, void* const* kv, const int32_t* const* maps, const float* x, const int32_t* taps, int n_taps, float* out, float* tap_out) try {
   std::lock_guard<std::mutex> guard(((Decoder*)m)->use);
-  Pass(*(Decoder*)m, *plan, kv).forward(x, taps, n_taps, out, tap_out);
+  Pass(*(Decoder*)m, *plan, kv, maps).forward(x, taps, n_taps, out, tap_out);
   return 0;
 } catch (const std::bad_alloc&) {
   return -1;
 }
-API int dp_decoder_append(void* m, const Plan* plan, void* const* kv, const float* x) try {
+API int dp_decoder_append(void* m, const Plan* plan, void* const* kv, const int32_t* const* maps, const float* x) try {
   std::lock_guard<std::mutex> guard(((Decoder*)m)->use);
-  Pass(*(Decoder*)m, *plan, kv).append(x);
+  Pass(*(Decoder*)m, *plan, kv, maps).append(x);
   return 0;
 } catch (const std::bad_alloc&) {
   return -1;
@@ -118,8 +122,8 @@ struct AttentionSpec {  // mirrors attention.py
 };
 
 // q, out [rows, heads, head_dim] in the dtype of the pools.
-API int dp_attention(const AttentionSpec* spec, const Plan* plan, const void* q, const void* k, const void* v, void* out) try {
-  Attn a{plan, spec->heads, spec->kv_heads, spec->head_dim, spec->bf16 != 0, spec->scale, spec->softcap, spec->window, spec->bidirectional != 0, spec->sinks, k, v, nullptr};
+API int dp_attention(const AttentionSpec* spec, const Plan* plan, const void* q, const void* k, const void* v, const int32_t* map, void* out) try {
+  Attn a{plan, spec->heads, spec->kv_heads, spec->head_dim, spec->bf16 != 0, spec->scale, spec->softcap, spec->window, spec->bidirectional != 0, spec->sinks, k, v, nullptr, map};
   const int dim = a.dim;
   const RowGroups cut(*plan, a.heads, a.kv_heads, runtime().threads);
   std::vector<AttnScratch> scratch(MAX_THREADS);
@@ -144,6 +148,17 @@ API int dp_attention(const AttentionSpec* spec, const Plan* plan, const void* q,
   return 0;
 } catch (const std::bad_alloc&) {
   return -1;
+}
+
+// Of every row of x [rows, n].
+API void dp_row_stats(const float* x, int rows, int n, int with_lse, float* largest, int32_t* at, float* lse) {
+  parallel([&](Worker& t) {
+    t.each(rows, 1, [&](int r, bool) {
+      const RowStats s = row_stats(x + (size_t)r * n, n, with_lse != 0);
+      largest[r] = s.largest, at[r] = s.at;
+      if (with_lse) lse[r] = s.lse;
+    });
+  });
 }
 
 API void dp_rms_norm(const float* x, const float* weight, float* y, int rows, int n, float eps) {

@@ -23,6 +23,7 @@ struct Attn {
   const float* sinks;    // per head, or null
   const void *k, *v;     // [slots, kv_heads, dim]
   const u32* q;          // [rows, heads, query words], as RowWriter with stride 1
+  const int32_t* map;    // from the plan's slots to the pools'; null: the same
   int group() const { return heads / kv_heads; }
   int steps() const { return bf16 ? dim / 2 : dim; }
   int query_words() const { return steps() * (bf16 ? B16::XW : F32::XW); }

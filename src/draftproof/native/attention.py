@@ -8,7 +8,7 @@ from ctypes import c_float, c_int32, c_void_p
 import torch
 
 from draftproof.native.checks import KERNEL_DTYPES, check_tensor, plain
-from draftproof.native.plan import RowPlan, check_values
+from draftproof.native.plan import LayerKV, RowPlan, check_map, check_values
 from draftproof.native.runtime import check_memory, library
 
 
@@ -62,6 +62,7 @@ def attention(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
     bidirectional: bool = False,
+    slot_map: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Softmax attention of each row over the keys its plan makes visible.
 
@@ -70,7 +71,7 @@ def attention(
     window: keys with position p - k < window only (and k - p < window if
     bidirectional, which also selects plan.visible_block).
     softcap: scores become cap * tanh(s / cap).  sinks: [num_heads] extra logit
-    in the denominator.  plan.slots is not used.
+    in the denominator.  slot_map: see LayerKV.  plan.slots is not used.
     Returns [R, num_heads, D] in the dtype of q; rows without a key are zero.
     Raises ValueError on misfitting arguments or indices out of range.
     """
@@ -81,7 +82,13 @@ def attention(
         raise ValueError(f"softcap: expected None or a positive number, got {softcap}")
     plan.check_shapes()
     struct = plan.as_struct()
-    check_values(plan, struct, slots, writes=False)
+    if slot_map is None:
+        check_values(plan, struct, slots, writes=False)
+    else:
+        check_tensor("slot_map", slot_map, [None], torch.int32)
+        check_values(plan, struct, int(slot_map.shape[0]), writes=False)
+        layer = LayerKV(k_pool, v_pool, slot_map)
+        check_map(plan, struct, layer, window=window, bidirectional=bidirectional, writes=False)
     held = None
     if sinks is not None:
         check_tensor("sinks", sinks, [heads], KERNEL_DTYPES, contiguous=False)
@@ -93,6 +100,7 @@ def attention(
         heads, kv_heads, dim, int(q.dtype == torch.bfloat16), window or 0, int(bidirectional),
         scale, softcap or 0.0, None if held is None else held.data_ptr(),
     )  # fmt: skip
-    pointers = (q.data_ptr(), k_pool.data_ptr(), v_pool.data_ptr(), out.data_ptr())
+    mapped = None if slot_map is None else slot_map.data_ptr()
+    pointers = (q.data_ptr(), k_pool.data_ptr(), v_pool.data_ptr(), mapped, out.data_ptr())
     check_memory(library().dp_attention(ctypes.byref(spec), ctypes.byref(struct), *pointers))
     return out

@@ -10,7 +10,7 @@ import torch
 
 from draftproof.native.decoder import NativeDecoder
 from draftproof.native.linear import PackedLinear
-from draftproof.native.plan import RowPlan
+from draftproof.native.plan import LayerKV, RowPlan
 from draftproof.native.runtime import library
 
 DEFAULT_ROWS = (1, 8, 16, 32, 64)
@@ -58,7 +58,7 @@ def rows_table(
     most = context + max(rows)
     shape = (most, decoder.num_kv_heads, decoder.head_dim)
     kv = [
-        (torch.zeros(shape, dtype=decoder.dtype), torch.zeros(shape, dtype=decoder.dtype))
+        LayerKV(torch.zeros(shape, dtype=decoder.dtype), torch.zeros(shape, dtype=decoder.dtype))
         for _ in range(decoder.num_layers)
     ]
     generator = torch.Generator().manual_seed(0)

@@ -12,10 +12,10 @@ import torch
 
 from draftproof.native.attention import check_heads, check_window
 from draftproof.native.checks import KERNEL_DTYPES, check_tensor, plain
-from draftproof.native.plan import RowPlan, check_values
+from draftproof.native.plan import LayerKV, RowPlan, check_map, check_values
 from draftproof.native.runtime import check_memory, library
 
-KvPools = Sequence[tuple[torch.Tensor, torch.Tensor]]
+KvPools = Sequence[LayerKV]
 
 
 class LayerSpec(ctypes.Structure):
@@ -74,6 +74,22 @@ class LayerWeights:
     bidirectional: bool = False
 
 
+class _Pools:
+    """K/V pools as C sees them: addresses (k0, v0, k1, …), one slot map per layer or null, the plan's slots."""
+
+    def __init__(self, kv: KvPools, slots: int, views: Sequence[tuple[int | None, bool]]) -> None:
+        self.kv = (c_void_p * (2 * len(kv)))(*(t.data_ptr() for layer in kv for t in layer[:2]))
+        self.maps = (c_void_p * len(kv))(*(None if m is None else m.data_ptr() for *_, m in kv))
+        self.slots = slots
+        # Layers that share a map and a view of the keys need to be checked once.
+        distinct = {
+            (m.data_ptr(), *view): (layer, *view)
+            for layer, view in zip(kv, views, strict=True)
+            if (m := layer.slot_map) is not None
+        }
+        self.mapped: list[tuple[LayerKV, int | None, bool]] = list(distinct.values())
+
+
 class NativeDecoder:
     """Decoder layers with packed weights; see `forward` and `append_context`.
 
@@ -108,10 +124,11 @@ class NativeDecoder:
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.dtype = dtype
         self._bidirectional = any(layer.bidirectional for layer in layers)
+        self._views = [(layer.window, layer.bidirectional) for layer in layers]
         check_tensor("gate", layers[0].gate, [None, hidden_size], dtype, contiguous=False)
         self.intermediate_size = int(layers[0].gate.shape[0])
         self._seen: list[tuple[weakref.ref[torch.Tensor], int]] = []
-        self._seen_pools: tuple[ctypes.Array[c_void_p], int]
+        self._seen_pools: _Pools
         self._lib = library()
         self._handle = self._create(inv_freq, final_norm, (rms_eps, rope_scaling, attn_scale))
         self._free = weakref.finalize(self, self._lib.dp_decoder_free, c_void_p(self._handle))
@@ -169,11 +186,11 @@ class NativeDecoder:
         if self._lib.dp_decoder_layer(self._handle, ctypes.byref(spec)):
             raise MemoryError(f"no memory to pack layer {index}")
 
-    def _pools(self, kv: KvPools) -> tuple[ctypes.Array[c_void_p], int]:
-        """C array of pool addresses and the number of slots all pools have."""
+    def _pools(self, kv: KvPools) -> _Pools:
+        """The pools as C sees them, checked."""
         if len(kv) != self.num_layers:
             raise ValueError(f"kv: expected {self.num_layers} pairs, got {len(kv)}")
-        pools = [pool for pair in kv for pool in pair]
+        pools = [tensor for layer in kv for tensor in layer if tensor is not None]
         seen = self._seen
         # Looking at sixty tensors takes a percent of a one-row pass: those of
         # the last pass are known to fit.  Weak references leave them free to go.
@@ -181,14 +198,20 @@ class NativeDecoder:
             ref() is pool and at == pool.data_ptr() for (ref, at), pool in zip(seen, pools, strict=True)
         ):
             return self._seen_pools
-        if len(pools) != 2 * self.num_layers:
-            raise ValueError("kv: expected pairs (k_pool, v_pool)")
-        slots = int(pools[0].shape[0]) if pools[0].dim() == 3 else None
-        for index, pool in enumerate(pools):
-            name = f"kv[{index // 2}].{'kv'[index % 2]}"
-            check_tensor(name, pool, [slots, self.num_kv_heads, self.head_dim], self.dtype)
+        slots: int | None = None
+        for index, layer in enumerate(kv):
+            if layer.key.dim() == 3 and layer.slot_map is None:
+                slots = slots or int(layer.key.shape[0])
+            if layer.slot_map is not None:
+                check_tensor(f"kv[{index}].slot_map", layer.slot_map, [None], torch.int32)
+                slots = slots or int(layer.slot_map.shape[0])
+            own = slots if layer.slot_map is None else int(layer.key.shape[0])
+            for name, pool in (("k", layer.key), ("v", layer.value)):
+                check_tensor(f"kv[{index}].{name}", pool, [own, self.num_kv_heads, self.head_dim], self.dtype)
+            if layer.slot_map is not None:
+                check_tensor(f"kv[{index}].slot_map", layer.slot_map, [slots], torch.int32)
         self._seen = [(weakref.ref(pool), pool.data_ptr()) for pool in pools]
-        self._seen_pools = (c_void_p * len(pools))(*(at for _, at in self._seen)), slots or 0
+        self._seen_pools = _Pools(kv, slots or 0, self._views)
         return self._seen_pools
 
     def forward(
@@ -198,7 +221,8 @@ class NativeDecoder:
 
         x: [R, H] float32 embeddings.  kv: per layer (k_pool, v_pool), each
         [num_slots, num_kv_heads, D] in the decoder's dtype; every row's K/V is
-        written at its slot before any attention of that layer.
+        written at its slot before any attention of that layer; or with a
+        slot_map, whose pool may have other slots than the plan.
         taps: indices as in Hugging Face `output_hidden_states` (0 embeddings,
         j the output of layer j-1, num_layers the value after the final norm).
         Returns (hidden [R, H] float32 after the final norm, taps
@@ -213,14 +237,16 @@ class NativeDecoder:
         wanted = [int(tap) for tap in taps]
         if any(not 0 <= tap <= self.num_layers for tap in wanted):
             raise ValueError(f"taps: expected indices 0..{self.num_layers}, got {wanted}")
-        pools, slots = self._pools(kv)
+        pools = self._pools(kv)
         struct = plan.as_struct()
-        check_values(plan, struct, slots, writes=True)
+        check_values(plan, struct, pools.slots, writes=True)
+        for layer, window, bidirectional in pools.mapped:
+            check_map(plan, struct, layer, window=window, bidirectional=bidirectional, writes=True)
         out = torch.empty_like(x)
         tapped = torch.empty(rows, len(wanted) * self.hidden_size) if wanted else None
         if rows:
             status = self._lib.dp_decoder_forward(
-                self._handle, ctypes.byref(struct), pools, x.data_ptr(),
+                self._handle, ctypes.byref(struct), pools.kv, pools.maps, x.data_ptr(),
                 (c_int32 * len(wanted))(*wanted), len(wanted), out.data_ptr(),
                 None if tapped is None else tapped.data_ptr(),
             )  # fmt: skip
@@ -240,8 +266,11 @@ class NativeDecoder:
         nothing = torch.zeros(rows, dtype=torch.int32)
         plan = RowPlan(positions, slots, nothing, torch.zeros(1, 0, dtype=torch.int32), nothing)
         plan.check_shapes()
-        pools, num_slots = self._pools(kv)
+        pools = self._pools(kv)
         struct = plan.as_struct()
-        check_values(plan, struct, num_slots, writes=True)
+        check_values(plan, struct, pools.slots, writes=True)
+        for layer, window, bidirectional in pools.mapped:
+            check_map(plan, struct, layer, window=window, bidirectional=bidirectional, writes=True)
         if rows:
-            check_memory(self._lib.dp_decoder_append(self._handle, ctypes.byref(struct), pools, x.data_ptr()))
+            status = self._lib.dp_decoder_append(self._handle, ctypes.byref(struct), pools.kv, pools.maps, x.data_ptr())
+            check_memory(status)

@@ -6,12 +6,13 @@ struct Pass {
   Decoder& m;
   const Plan& plan;
   void* const* kv;  // k0, v0, k1, v1, ...
+  const int32_t* const* maps;  // per layer, see Keys
   const DecoderSpec& d;
   Scratch& s;
   const Blocks blocks;
   const bool bf16;
 
-  Pass(Decoder& dec, const Plan& p, void* const* pools) : m(dec), plan(p), kv(pools), d(dec.d), s(dec.scratch), blocks(p.rows), bf16(dec.d.bf16) {
+  Pass(Decoder& dec, const Plan& p, void* const* pools, const int32_t* const* slot_maps) : m(dec), plan(p), kv(pools), maps(slot_maps), d(dec.d), s(dec.scratch), blocks(p.rows), bf16(dec.d.bf16) {
     const size_t rows = plan.rows;
     fit(s.residual, rows * d.hidden);
     fit(s.qkv, rows * m.qkv_width());
@@ -82,11 +83,12 @@ struct Pass {
     }
     h -= d.heads;
     if (plan.slots[r] < 0) return;
+    const int slot = maps[l] ? maps[l][plan.slots[r]] : plan.slots[r];
     if (h < d.kv_heads) {
-      store(kv[2 * l], plan.slots[r], h, turn(row + m.k_at() + h * d.head_dim, layer.k_norm, r, own));
+      store(kv[2 * l], slot, h, turn(row + m.k_at() + h * d.head_dim, layer.k_norm, r, own));
     } else {
       h -= d.kv_heads;
-      store(kv[2 * l + 1], plan.slots[r], h, row + m.v_at() + h * d.head_dim);
+      store(kv[2 * l + 1], slot, h, row + m.v_at() + h * d.head_dim);
     }
   }
 
@@ -125,7 +127,7 @@ struct Pass {
     gemm(t, w.qkv, 0, w.qkv.panels, s.x.data(), rows, &w.o, [&](int r0, int n, int p, const float* y) { keep_qkv(r0, n, p, y); });
     const int heads = d.heads + 2 * d.kv_heads;
     t.each(rows * heads, 4, [&](int i, bool) { place_head(l, i / heads, i % heads, own); });
-    Attn a{&plan, d.heads, d.kv_heads, d.head_dim, bf16, d.attn_scale, 0.f, w.window, w.bidirectional, nullptr, kv[2 * l], kv[2 * l + 1], s.q.data()};
+    Attn a{&plan, d.heads, d.kv_heads, d.head_dim, bf16, d.attn_scale, 0.f, w.window, w.bidirectional, nullptr, kv[2 * l], kv[2 * l + 1], s.q.data(), maps[l]};
     attend(t, a, cut, s.attention[t.id], s.split, [&](int r, int h, const float* v) {
       RowWriter::of(s.attn.data(), blocks, r, words(m.q_dim()), bf16).put(h * d.head_dim, v, d.head_dim);
     });

@@ -52,6 +52,19 @@ class PackedLinear:
         return out
 
 
+def row_stats(x: torch.Tensor, *, with_lse: bool = False) -> tuple[list[float], list[int], list[float]]:
+    """Per row of logits [R, V] float32: the largest value (NaN if the row holds one), the first place of it, and
+    log(sum(exp(row))) (an empty list unless ``with_lse``)."""
+    check_tensor("x", x, [None, None], torch.float32)
+    rows, width = x.shape
+    largest, at = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
+    lse = torch.empty(rows if with_lse else 0)
+    if rows and width:
+        out = (largest.data_ptr(), at.data_ptr(), lse.data_ptr() if with_lse else None)
+        library().dp_row_stats(x.data_ptr(), rows, width, int(with_lse), *out)
+    return largest.tolist(), at.tolist(), lse.tolist()
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight per row, as in the decoder pass.
 

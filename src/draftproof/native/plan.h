@@ -9,7 +9,7 @@ struct Plan {
 };
 
 // What is wrong with a plan, and where; the codes are known to plan.py.
-enum PlanError { PLAN_OK = 0, BAD_SLOT, BAD_REQUEST, BAD_VISIBLE, BAD_TABLE, BAD_EXTRA_PTR, BAD_EXTRA_SLOT, BAD_BLOCK, BAD_POSITION };
+enum PlanError { PLAN_OK = 0, BAD_SLOT, BAD_REQUEST, BAD_VISIBLE, BAD_TABLE, BAD_EXTRA_PTR, BAD_EXTRA_SLOT, BAD_BLOCK, BAD_POSITION, BAD_MAPPED_SLOT, BAD_MAPPED_KEY };
 
 struct PlanFault { int32_t code, where; };
 
@@ -43,14 +43,20 @@ inline PlanFault check_plan(const Plan& p, int num_slots, bool writes) {
 
 // The keys of one row for one layer: logical positions lo..hi-1, of which the
 // first `tabled` come from the request's table and the others from `extra`.
+// A layer whose pool is smaller than the table's slots (it forgets what left its
+// window) has a `map` from those slots to its own; null: they are the same.
 struct Keys {
   int lo, hi, tabled;
-  const int32_t *table, *extra;
-  int slot(int j) const { return j < tabled ? table[j] : extra[j - tabled]; }
+  const int32_t *table, *extra, *map;
+  int slot(int j) const {
+    const int s = j < tabled ? table[j] : extra[j - tabled];
+    return map ? map[s] : s;
+  }
 };
 
-inline Keys keys_of(const Plan& p, int r, int window, bool bidirectional) {
+inline Keys keys_of(const Plan& p, int r, int window, bool bidirectional, const int32_t* map) {
   Keys k;
+  k.map = map;
   k.tabled = bidirectional && p.visible_block ? p.visible_block[r] : p.visible[r];
   k.table = p.table + (size_t)p.request[r] * p.max_len;
   k.extra = p.extra_ptr ? p.extra_slots + p.extra_ptr[r] : nullptr;
@@ -63,4 +69,20 @@ inline Keys keys_of(const Plan& p, int r, int window, bool bidirectional) {
   }
   if (k.lo > k.hi) k.lo = k.hi;
   return k;
+}
+
+// A plan that passed check_plan, seen through one layer's map: every slot it
+// writes and every key in its windows must lie in that layer's pool.
+inline PlanFault check_map(const Plan& p, const int32_t* map, int pool_slots, int window, bool bidirectional, bool writes) {
+  auto outside = [&](int s) { return s < 0 || s >= pool_slots; };
+  int request = -1, done = 0;
+  for (int r = 0; r < p.rows; r++) {
+    if (writes && p.slots[r] != -1 && outside(map[p.slots[r]])) return {BAD_MAPPED_SLOT, r};
+    const Keys k = keys_of(p, r, window, bidirectional, map);
+    if (p.request[r] != request) request = p.request[r], done = 0;
+    for (int j = std::max(k.lo, std::min(done, k.tabled)); j < k.hi; j++)
+      if (outside(k.slot(j))) return {BAD_MAPPED_KEY, j};
+    done = std::max(done, std::min(k.hi, k.tabled));
+  }
+  return {PLAN_OK, 0};
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_int32, c_void_p
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -30,6 +31,18 @@ class PlanStruct(ctypes.Structure):
         ("extra_slots", c_void_p),
         ("window_positions", c_void_p),
     )
+
+
+class LayerKV(NamedTuple):
+    """One layer's pools: key and value [pool_slots, kv_heads, dim].
+
+    slot_map: [slots] int32, from a plan's slots to the pool's own (-1: that slot holds nothing any more), for
+    a layer that forgets what has left its window; None: they are the same.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+    slot_map: torch.Tensor | None = None
 
 
 @dataclass
@@ -127,3 +140,20 @@ def check_values(plan: RowPlan, struct: PlanStruct, num_slots: int, *, writes: b
     name, tensor, wanted = names[fault.code]
     got = None if tensor is None else int(tensor[where])
     raise ValueError(f"{name}[{where}]: expected {wanted}, got {got}")
+
+
+def check_map(
+    plan: RowPlan, struct: PlanStruct, pool: LayerKV, *, window: int | None, bidirectional: bool, writes: bool
+) -> None:
+    """Raise ValueError if a row writes or sees a slot that the layer's pool does not hold. The plan passed
+    ``check_values`` with the size of the map."""
+    assert pool.slot_map is not None
+    slots = int(pool.key.shape[0])
+    at = pool.slot_map.data_ptr()
+    fault = library().dp_check_map(ctypes.byref(struct), at, slots, window or 0, int(bidirectional), int(writes))
+    if fault.code == 9:
+        raise ValueError(f"slot_map: row {fault.where} writes to a slot that is not in the layer's pool of {slots}")
+    if fault.code == 10:
+        raise ValueError(
+            f"slot_map: position {fault.where} is inside the window of {window} but not in the layer's pool of {slots}"
+        )

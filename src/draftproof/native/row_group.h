@@ -28,7 +28,7 @@ struct RowGroup {
   Keys keys[GROUP_QUERIES];
 
   RowGroup(const Attn& attn, AttnScratch& scratch, int r0, int n, int head) : a(attn), s(scratch), row0(r0), rows(n), kv_head(head) {
-    for (int r = 0; r < n; r++) keys[r] = keys_of(*a.plan, r0 + r, a.window, a.bidirectional);
+    for (int r = 0; r < n; r++) keys[r] = keys_of(*a.plan, r0 + r, a.window, a.bidirectional, a.map);
   }
   const u32* query(int r, int g) const {
     return a.q + ((size_t)(row0 + r) * a.heads + kv_head * a.group() + g) * a.query_words();
@@ -38,7 +38,7 @@ struct RowGroup {
   // rows that find them in the table at once, rows with extras one by one.
   template <class F> void each_list(int b0, F f) const {
     int shared[GROUP_QUERIES], n = 0;
-    Keys all = {0, 0, 0, nullptr, nullptr};
+    Keys all = {0, 0, 0, nullptr, nullptr, nullptr};
     for (int r = 0; r < rows; r++) {
       Keys k = keys[r];
       k.lo = std::max(k.lo, b0), k.hi = std::min(k.hi, b0 + BLOCK);

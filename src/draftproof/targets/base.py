@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from draftproof.engine.memory import KVShape
 from draftproof.engine.plan import Pass
-from draftproof.engine.pool import KVShape, LayerKV
+from draftproof.native import LayerKV
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Capabilities:
     why_no_trees: str = ""
     row_invariant: bool = False  # bit for bit the same row in any company, in any dtype
     why_not_invariant: str = ""
+    prefix_reuse: bool = True  # can a sequence go on from keys and values that another one left?
+    why_no_prefix_reuse: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from draftproof import compat, native
 from draftproof.engine.plan import Pass
-from draftproof.engine.pool import LayerKV
 from draftproof.errors import CapabilityError
-from draftproof.native import RowPlan
+from draftproof.native import LayerKV, RowPlan
 from draftproof.targets.base import Capabilities, TargetInfo
 from draftproof.targets.interface import CONTEXT, PassContext, Probe
 from draftproof.targets.taps import TapRecorder

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from draftproof import compat, native
 from draftproof.engine.attend import PlanView
+from draftproof.engine.memory import KVShape
 from draftproof.engine.plan import Pass
-from draftproof.engine.pool import KVShape, LayerKV
+from draftproof.native import LayerKV
 
 CONTEXT = "draftproof_pass"  # the keyword that travels from the model's forward to its attention layers
 
@@ -32,17 +33,21 @@ class PassContext:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> Tensor:
         """query [R, heads, d], key and value [R, kv, d]: store, then attend. Returns [R, heads, dv]."""
-        keys, values = self.kv[self.kv_index[layer]]
+        pools = self.kv[self.kv_index[layer]]
         plan = self.batch.plan
         keep = plan.slots >= 0
         slots = plan.slots[keep].long()
-        keys[slots] = key[keep]
-        values[slots] = value[keep]
+        if pools.slot_map is not None:
+            slots = pools.slot_map[slots].long()
+        pools.key[slots] = key[keep]
+        pools.value[slots] = value[keep]
         if self.native:
-            return native.attention(query.contiguous(), plan, keys, values, **options)
+            return native.attention(
+                query.contiguous(), plan, pools.key, pools.value, slot_map=pools.slot_map, **options
+            )
         if self.view is None:
             self.view = PlanView(plan)
-        return self.view.attend(query, keys, values, row_by_row=self.row_by_row, **options)
+        return self.view.attend(query, pools, row_by_row=self.row_by_row, **options)
 
 
 @dataclass
@@ -69,7 +74,7 @@ def attention(
     context = kwargs[CONTEXT]
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     if isinstance(context, Probe):
-        context.shapes[layer] = KVShape(key.shape[1], key.shape[3], value.shape[3])
+        context.shapes[layer] = KVShape(key.shape[1], key.shape[3], value.shape[3], sliding_window)
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
     options = {
         "scale": scaling if scaling is not None else query.shape[3] ** -0.5,

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from draftproof import native
+from draftproof.engine.memory import KVShape
 from draftproof.engine.plan import Pass
-from draftproof.engine.pool import KVShape, LayerKV
-from draftproof.native import LayerWeights, NativeDecoder, PackedLinear
+from draftproof.native import LayerKV, LayerWeights, NativeDecoder, PackedLinear
 from draftproof.targets.base import Capabilities
 from draftproof.targets.huggingface import target_info
 
@@ -56,10 +56,13 @@ class NativeTarget:
         self._head = PackedLinear(head.weight.detach(), head.bias)
         base = model.base_model
         attention = base.layers[0].self_attn
-        shape = KVShape(config.num_key_value_heads, attention.head_dim, attention.head_dim)
-        self.kv_shapes: Sequence[KVShape] = [shape] * config.num_hidden_layers
+        layers = [layer_weights(layer, config) for layer in base.layers]
+        self.kv_shapes: Sequence[KVShape] = [
+            KVShape(config.num_key_value_heads, attention.head_dim, attention.head_dim, window=layer.window)
+            for layer in layers
+        ]
         self._decoder = NativeDecoder(
-            [layer_weights(layer, config) for layer in base.layers],
+            layers,
             hidden_size=config.hidden_size,
             num_heads=config.num_attention_heads,
             num_kv_heads=config.num_key_value_heads,

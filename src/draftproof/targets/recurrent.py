@@ -16,8 +16,7 @@ from torch import Tensor
 
 from draftproof import compat
 from draftproof.engine.plan import Pass
-from draftproof.engine.pool import LayerKV
-from draftproof.native import RowPlan
+from draftproof.native import LayerKV, RowPlan
 from draftproof.targets.base import Capabilities
 from draftproof.targets.huggingface import HuggingFaceTarget
 from draftproof.targets.interface import PassContext, Probe
@@ -62,6 +61,9 @@ class RecurrentTarget(HuggingFaceTarget):
             trees=False,
             why_no_trees="its recurrent layers keep one state per sequence, which cannot branch into a tree",
             why_not_invariant="its recurrent layers take another algorithm for one row than for several",
+            prefix_reuse=False,
+            why_no_prefix_reuse="its recurrent layers keep one state per sequence, not one entry per token, so a "
+            "sequence cannot begin where another one passed",
         )
 
     @torch.inference_mode()
