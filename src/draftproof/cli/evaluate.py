@@ -39,7 +39,9 @@ def evaluate(
         raise UsageError("evaluate measures a drafter: give a --drafter")
     check_loading(model, load)
     check_speculation(load, speculation, greedy=True)
-    engine = open_engine({"target": model} | given(load) | given(speculation), quiet=common.quiet, debug=common.debug)
+    # What a drafter is worth shows when it always drafts; the policy would leave out what it is bad at.
+    arguments = {"target": model, "length_policy": "fixed"} | given(load) | given(speculation)
+    engine = open_engine(arguments, quiet=common.quiet, debug=common.debug)
     from draftproof.bench.provenance import provenance, short_path
     from draftproof.bench.workloads import encode, load_workload
     from draftproof.train.evaluation import measure

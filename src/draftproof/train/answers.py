@@ -88,7 +88,9 @@ class _Running:
 def recording_engine(model: Any, tokenizer: Any, taps: Sequence[int], batch: int) -> tuple[Engine, TapCollector]:
     """An engine on a loaded model whose passes leave their taps (``output_hidden_states`` indices) behind."""
     collector = TapCollector(taps)
-    return Engine.from_model(model, tokenizer, drafter=lambda target: collector, max_num_seqs=batch), collector
+    # A prefix from the cache would come without its taps, and there is nothing to draft.
+    options = {"max_num_seqs": batch, "enable_prefix_caching": False, "length_policy": "fixed"}
+    return Engine.from_model(model, tokenizer, drafter=lambda target: collector, **options), collector
 
 
 class AnswerRun:
@@ -146,7 +148,8 @@ class AnswerRun:
     def _seat(self) -> None:
         """Remember which row of the pool a request holds: it is gone by the time the request's last event comes."""
         for request in self.engine.scheduler.running:
-            self._running[request.request_id].seat = request.seq
+            if request.request_id in self._running and request.seq >= 0:  # else it was aborted, or has to wait
+                self._running[request.request_id].seat = request.seq
 
     def _take(self, event: Event) -> None:
         running = self._running.get(event.request_id)

@@ -261,7 +261,9 @@ class TrainRun:
         folder = export_drafter(
             self.out / "state" / "measured", self.spec, trainer.weights(), keep=keep, head=self.head
         )
-        engine = drafting_engine(self.model, self.tokenizer, folder, max_num_seqs=self.answer_options.batch)
+        engine = drafting_engine(
+            self.model, self.tokenizer, folder, max_num_seqs=self.answer_options.batch, length_policy="fixed"
+        )
         found = measure(engine, prompts, self.config.eval_tokens)
         counts = found.counts
         self._history(
