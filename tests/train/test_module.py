@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
-from draftproof.drafters.base import CommittedRows, DraftRequest
-from draftproof.engine.options import EngineOptions
-from draftproof.engine.plan import Segment, build_pass
+from draftproof import Engine, SamplingParams
+from draftproof.drafters.base import Draft, DraftRequest
+from draftproof.drafters.dflash import DFlashDrafter
 from draftproof.engine.pool import KVPool
-from draftproof.targets.open import wrap_model
+from draftproof.targets.base import Target
 from draftproof.train.masks import Visibility, batch_masks, block_mask
 from draftproof.train.module import Blocks
-from support.tiny import MAX_POSITION, VOCAB, tiny_drafter, tiny_model
+from support.tiny import VOCAB, tiny_drafter, tiny_model
 
 from .tiny import module_of, spec_for
 
@@ -49,28 +50,27 @@ def test_a_batch_closes_what_lies_past_the_anchor():
     assert (near == 0).all()
 
 
-@torch.inference_mode()
-def engine_logits(shape: dict, ids: list[int], anchor: int, rows: int) -> torch.Tensor:
-    """What the served drafter proposes after ``ids[: anchor + 1]``: the target runs them, the drafter observes."""
-    target = wrap_model(tiny_model("llama"), EngineOptions(native=False))
-    drafter = tiny_drafter(target, **shape)
-    pool = KVPool(
-        target.kv_shapes,
-        drafter.kv_shapes,
-        num_blocks=8,
-        block_size=16,
-        max_seqs=1,
-        max_len=MAX_POSITION,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
-    )
-    seq = pool.acquire()
-    pool.reserve(seq, anchor + rows)
-    work = build_pass(pool, [Segment(seq, 0, ids[:anchor])])
-    _, taps = target.forward(work, pool.target_kv, taps=drafter.tap_layers)
-    drafter.observe(pool, [CommittedRows(seq, range(anchor), 0)], taps)
-    [draft] = drafter.propose(pool, [DraftRequest(seq, ids[: anchor + 1], rows - 1)])
-    return draft.logits
+def served_drafts(shape: dict, prompt: list[int]) -> list[tuple[list[int], torch.Tensor]]:
+    """Every draft the engine asked for while it answered: (all tokens committed by then, logits of the block)."""
+    seen: list[tuple[list[int], torch.Tensor]] = []
+
+    def make(target: Target) -> DFlashDrafter:
+        drafter = tiny_drafter(target, **shape)
+        propose = drafter.propose
+
+        def watched(pool: KVPool, requests: Sequence[DraftRequest]) -> list[Draft]:
+            drafts = propose(pool, requests)
+            seen.extend(
+                (list(r.token_ids), d.logits) for r, d in zip(requests, drafts, strict=True) if d.logits is not None
+            )
+            return drafts
+
+        drafter.propose = watched
+        return drafter
+
+    engine = Engine.from_model(tiny_model("llama"), drafter=make, native=False, num_speculative_tokens=7)
+    engine.generate([prompt], SamplingParams(max_tokens=14))
+    return seen
 
 
 @torch.inference_mode()
@@ -90,14 +90,22 @@ def module_logits(shape: dict, ids: list[int], anchors: list[int], rows: int) ->
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s['kinds']}-{s['causal']}-{s['from_anchor']}")
-def test_training_logits_are_the_engines_drafts(shape):
+@pytest.mark.parametrize("length", [2, 9, 30])  # windows are 8
+def test_training_logits_are_the_engines_drafts(shape, length):
+    prompt = torch.randint(6, VOCAB, (length,), generator=torch.Generator().manual_seed(3)).tolist()
+    drafts = served_drafts(shape, prompt)
+    assert len(drafts) >= 3
+    for ids, served in drafts:
+        [trained] = module_logits(shape, ids, [len(ids) - 1], len(served) + 1)
+        torch.testing.assert_close(trained, served, rtol=1e-3, atol=1e-3)
+        assert torch.equal(trained.argmax(-1), served.argmax(-1))
+
+
+def test_blocks_of_one_pass_are_those_of_many():
     ids = torch.randint(6, VOCAB, (40,), generator=torch.Generator().manual_seed(3)).tolist()
-    anchors = [1, 7, 18, 33]  # windows of 8: most contexts are longer
-    trained = module_logits(shape, ids, anchors, 6)
-    for i, anchor in enumerate(anchors):
-        served = engine_logits(shape, ids, anchor, 6)
-        torch.testing.assert_close(trained[i], served, rtol=1e-3, atol=1e-3)
-        assert torch.equal(trained[i].argmax(-1), served.argmax(-1))
+    together = module_logits(SHAPES[0], ids, [3, 17, 33], 6)
+    for i, anchor in enumerate((3, 17, 33)):
+        torch.testing.assert_close(together[i], module_logits(SHAPES[0], ids, [anchor], 6)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_the_comparison_would_notice_another_window_or_causality():
