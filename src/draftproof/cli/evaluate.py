@@ -73,8 +73,9 @@ def evaluate(
 
 def _table(found: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("prompts", "τ", "95 %", "rounds", "loops", "accepted at least 1, 2, …"):
-        table.add_column(column, no_wrap=True)
+    for column, width in (("prompts", 12), ("τ", 4), ("95 %", 9), ("rounds", 6), ("loops", 5)):
+        table.add_column(column, min_width=width)  # narrow terminals fold the rates, not these
+    table.add_column("accepted at least 1, 2, …")
     for name, result in found.items():
         interval = result["tau_ci95"]
         table.add_row(
