@@ -13,11 +13,14 @@ from typer.main import get_command
 from draftproof import __version__
 from draftproof.cli.bench import app as bench_app
 from draftproof.cli.chat import chat
+from draftproof.cli.convert import convert
 from draftproof.cli.demo import demo
+from draftproof.cli.evaluate import evaluate
 from draftproof.cli.flags import ReaderGone
 from draftproof.cli.generate import generate
 from draftproof.cli.sections import SectionedCommand
 from draftproof.cli.terminal import tolerate_encodings
+from draftproof.cli.train import train
 from draftproof.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -46,7 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
 )
-for command in (generate, chat, demo):
+for command in (generate, chat, demo, train, convert, evaluate):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(bench_app, name="bench")
 

@@ -1,0 +1,1 @@
+"""From prompts to a drafter: the target answers, its hidden states are kept, a drafter learns from them, export."""
