@@ -1,0 +1,91 @@
+"""Where rules register: the decorator carries the code's page, so code, documentation and ``--explain`` are one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from draftproof.proof.case import Case
+from draftproof.proof.findings import Area, Finding, Page, Question
+
+Said = Iterator[Finding | Question]
+# ``earlier``: codes already found with medium or high confidence; rules about causes of a symptom come after it.
+Rule = Callable[[Case, frozenset[str]], Said]
+
+PAGES: dict[str, Page] = {}
+_RULES: dict[str, tuple[int, Rule]] = {}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Findings in order of severity, then confidence; questions without repetition."""
+
+    findings: tuple[Finding, ...]
+    questions: tuple[Question, ...]
+
+    @property
+    def codes(self) -> frozenset[str]:
+        return frozenset(f.code for f in self.findings if f.counts)
+
+
+def rule(
+    code: str,
+    area: Area,
+    severity: str,
+    *,
+    meaning: str,
+    derived: str,
+    remedy: str,
+    probe: str,
+    sources: Iterable[str] = (),
+    stage: int = 1,
+) -> Callable[[Rule], Rule]:
+    """Register the function as the rule of ``code``. ``stage`` orders them: 0 what the numbers are worth, 1 facts and
+    symptoms, 2 causes that rest on other findings, 3 judgements over all of those."""
+
+    def register(function: Rule) -> Rule:
+        if code in PAGES:
+            raise ValueError(f"{code} has a rule already")
+        PAGES[code] = Page(code, area, severity, meaning, derived, remedy, probe, tuple(sources))
+        _RULES[code] = (stage, function)
+        return function
+
+    return register
+
+
+def judge(case: Case, *, areas: Iterable[Area] | None = None) -> Judged:
+    """Everything that the rules say about a case; ``areas`` limits them (None: all)."""
+    wanted = None if areas is None else set(areas)
+    findings: list[Finding] = []
+    questions: dict[tuple[str, str], Question] = {}
+    for stage in sorted({stage for stage, _ in _RULES.values()}):
+        earlier = frozenset(f.code for f in findings if f.counts)
+        for code, (its, function) in _RULES.items():
+            if its != stage or (wanted is not None and PAGES[code].area not in wanted):
+                continue
+            for said in function(case, earlier):
+                if isinstance(said, Question):
+                    known = questions.get((said.fact, said.how))
+                    codes = tuple(dict.fromkeys([*(known.codes if known else ()), *said.codes, code]))
+                    questions[said.fact, said.how] = Question(said.fact, said.how, codes)
+                else:
+                    findings.append(_completed(said))
+    order = {"error": 0, "warning": 1, "info": 2}
+    findings.sort(key=lambda f: (not f.counts, order[f.severity], -f.confidence, f.code))
+    return Judged(tuple(findings), tuple(questions.values()))
+
+
+def _completed(finding: Finding) -> Finding:
+    """Remedy and probe of the code's page where the rule has nothing better for this case."""
+    page = PAGES[finding.code]
+    if finding.remedy and finding.probe:
+        return finding
+    return Finding(
+        finding.code,
+        finding.severity,
+        finding.confidence,
+        finding.says,
+        finding.evidence,
+        finding.remedy or page.remedy,
+        finding.probe or page.probe,
+    )
