@@ -33,8 +33,8 @@ class Scheduler:
     Running requests go on first; what is left of the budget reads prompts, so a long prompt takes part in many
     passes and stalls nobody. A request is admitted when its prompt fits. Blocks are taken as sequences grow; when
     there is none left, the youngest request gives its blocks back and waits to be computed again. ``cache``
-    None: no prefix is reused. ``draft_rows``: rows to leave for the drafts of these requests. ``release(seq)`` frees a sequence wherever it is known; ``restore(seq, snapshot)``
-    gives the target a state to go on from.
+    None: no prefix is reused. ``draft_rows``: rows to leave for the drafts of these requests. ``release(seq)`` frees
+    a sequence wherever it is known; ``restore(seq, snapshot)`` gives the target a state to go on from.
     """
 
     def __init__(
