@@ -13,7 +13,7 @@ from draftproof.errors import CheckpointError, UnavailableError, UsageError
 from draftproof.train import shards
 from draftproof.train.batches import AnswerSet, make_blocks
 from draftproof.train.loops import loop_start
-from draftproof.train.losses import block_loss, decay_weights, dpace_weights
+from draftproof.train.losses import block_loss, decay_weights, dpace_weights, head_loss
 from draftproof.train.prompts import MIX, template_prompts
 from draftproof.train.shards import ShardWriter, read_manifest, read_shards
 from draftproof.train.sources import mix, open_source
@@ -184,3 +184,18 @@ def test_a_soft_label_is_the_targets_distribution():
     expected = -(teacher.softmax(-1) * logits.log_softmax(-1)).sum()
     assert float(soft) == pytest.approx(float(expected), rel=1e-5)
     assert float(half) == pytest.approx((float(hard) + float(soft)) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dpace", "decay"])
+def test_the_loss_through_the_head_equals_that_of_its_logits(kind):
+    random = torch.Generator().manual_seed(0)
+    head = torch.randn(VOCAB, 16, generator=random)
+    labels = torch.randint(-1, VOCAB, (3, 5, 4), generator=random)
+    mine, naive = (torch.randn(3, 5, 4, 16, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    loss, hits = head_loss(mine.requires_grad_(), head, labels, kind=kind, blocks_at_once=4)
+    wanted, wanted_hits = block_loss(naive.requires_grad_() @ head.T, labels, kind=kind)
+    (3 * loss).backward()
+    (3 * wanted).backward()
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(mine.grad, naive.grad)
+    assert torch.equal(hits, wanted_hits) and mine.grad.abs().sum() > 0

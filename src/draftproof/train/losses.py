@@ -3,7 +3,7 @@ chance of getting that far."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -53,3 +53,67 @@ def block_loss(
     with torch.no_grad():  # a maximum is found much faster than its place
         hits = (wide.gather(-1, safe[..., None])[..., 0] >= wide.amax(-1)) & known
     return (losses * weights).sum() / weights.sum().clamp(min=1e-6), hits
+
+
+def head_loss(
+    hidden: Tensor,
+    head: Tensor,
+    labels: Tensor,
+    *,
+    kind: LossKind,
+    alpha: float = 0.5,
+    gamma: float = 4.0,
+    blocks_at_once: int = 8,
+) -> tuple[Tensor, Tensor]:
+    """``block_loss`` of ``hidden @ head.T`` without ever holding all logits: a few blocks at a time go through the
+    head, and their gradient is made while they are still in cache. ``hidden`` [..., slots, H]; ``head`` [V, H] stays
+    as it is and gets no gradient. Returns (loss, hits [..., slots])."""
+    weigh = _Weigh(kind, alpha, gamma)
+    slots, width = hidden.shape[-2:]
+    loss, hits = _HeadLoss.apply(hidden.reshape(-1, slots, width), head, labels.view(-1, slots), weigh, blocks_at_once)
+    return loss, hits.view(labels.shape)
+
+
+class _Weigh:
+    """Weights of slots from the labels' log-probabilities, whichever loss was asked for."""
+
+    def __init__(self, kind: LossKind, alpha: float, gamma: float) -> None:
+        self.kind, self.alpha, self.gamma = kind, alpha, gamma
+
+    def __call__(self, losses: Tensor, known: Tensor) -> Tensor:
+        if self.kind == "dpace":
+            return dpace_weights(torch.exp(-losses) * known, self.alpha) * known
+        return decay_weights(losses.shape[-1], self.gamma).to(losses.device) * known
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Tensor, labels: Tensor, weigh: _Weigh, at_once: int) -> Any:
+        known = (labels >= 0).cummin(-1).values
+        safe = labels.clamp(min=0)
+        gradient = torch.empty_like(hidden)
+        hits = torch.empty_like(known)
+        total = weight = hidden.new_zeros((), dtype=torch.float32)
+        for begin in range(0, len(hidden), at_once):
+            part = slice(begin, begin + at_once)
+            rows, ids = hidden[part], safe[part, :, None]
+            chances = (rows.flatten(0, 1) @ head.T).float().view(*rows.shape[:2], -1)
+            best, own = chances.amax(-1), chances.gather(-1, ids)[..., 0]
+            hits[part] = (own >= best) & known[part]
+            chances.sub_(best[..., None]).exp_()
+            mass = chances.sum(-1)
+            losses = mass.log() + best - own
+            weights = weigh(losses, known[part])
+            total, weight = total + (losses * weights).sum(), weight + weights.sum()
+            # d loss / d logits: softmax minus one at the label, times the slot's weight
+            chances.mul_((weights / mass)[..., None]).scatter_add_(-1, ids, -weights[..., None])
+            gradient[part] = (chances.to(head.dtype).flatten(0, 1) @ head).view(rows.shape).to(gradient.dtype)
+        weight = weight.clamp(min=1e-6)
+        ctx.save_for_backward(gradient, weight)
+        ctx.mark_non_differentiable(hits)
+        return total / weight, hits
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, _hits: Any) -> Any:
+        gradient, weight = ctx.saved_tensors
+        return gradient * (upstream / weight).to(gradient.dtype), None, None, None, None

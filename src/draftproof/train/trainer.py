@@ -14,7 +14,7 @@ from torch import Tensor
 from draftproof.errors import DraftproofError
 from draftproof.train.batches import AnswerSet, Labels, make_blocks
 from draftproof.train.config import TrainConfig
-from draftproof.train.losses import block_loss
+from draftproof.train.losses import block_loss, head_loss
 from draftproof.train.module import Blocks, DrafterModule
 
 
@@ -126,15 +126,16 @@ class Trainer:
 
     def _loss(self, blocks: Blocks, head: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
         config = self.config
-        teacher: Tensor | None = None
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=config.autocast):
             hidden = self.module(blocks)
-            logits = F.linear(hidden, head.to(hidden.dtype))
-            if labels.states is not None and config.soft > 0:
-                with torch.no_grad():
-                    teacher = F.linear(labels.states.to(self.device), head.to(labels.states.dtype))
+        kind = torch.bfloat16 if config.autocast else hidden.dtype
+        hidden, head = hidden.to(kind), head.to(kind)
+        if labels.states is None or config.soft == 0:
+            return head_loss(hidden, head, labels.ids, kind=config.loss, alpha=config.alpha, gamma=config.gamma)
+        with torch.no_grad():
+            teacher = F.linear(labels.states.to(self.device), head.to(labels.states.dtype))
         return block_loss(
-            logits,
+            F.linear(hidden, head),
             labels.ids,
             kind=config.loss,
             alpha=config.alpha,
