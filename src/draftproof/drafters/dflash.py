@@ -23,7 +23,7 @@ from draftproof.engine.memory import KVShape
 from draftproof.engine.plan import build_block_plan
 from draftproof.engine.pool import KVPool
 from draftproof.errors import CapabilityError
-from draftproof.native import LayerWeights, NativeDecoder, PackedLinear
+from draftproof.native import LayerWeights, NativeDecoder, PackedLinear, RowPlan
 from draftproof.targets.base import Target
 
 
@@ -132,13 +132,16 @@ class DFlashDrafter:
         asked = [r for r in requests if r.count > 0]
         if not asked:
             return [Draft() for _ in requests]
-        blocks = [(r.seq, len(r.token_ids) - 1, r.count + 1) for r in asked]
-        plan = build_block_plan(pool, blocks, window_from_anchor=self.spec.window_from_anchor)
-        hidden, _ = self._decoder.forward(self._block_input(asked), plan, pool.drafter_kv)
+        hidden, _ = self._decoder.forward(self.block_input(asked), self.block_plan(pool, asked), pool.drafter_kv)
         drafted = torch.cat([torch.arange(first + 1, first + r.count + 1) for first, r in _starts(asked)])
         logits = self.logits(hidden[drafted.to(hidden.device)])
         parts = iter(torch.split(logits, [r.count for r in asked]))
         return [Draft(logits=next(parts)) if r.count > 0 else Draft() for r in requests]
+
+    def block_plan(self, pool: KVPool, requests: Sequence[DraftRequest]) -> RowPlan:
+        """Where the blocks' rows stand and what they see."""
+        blocks = [(r.seq, len(r.token_ids) - 1, r.count + 1) for r in requests]
+        return build_block_plan(pool, blocks, window_from_anchor=self.spec.window_from_anchor)
 
     @property
     def _embedding(self) -> Tensor:
@@ -151,7 +154,7 @@ class DFlashDrafter:
             row = self._embedding[self.spec.mask_token_id]
         return row.to(self._target.info.dtype) * self.spec.input_embedding_scale
 
-    def _block_input(self, requests: Sequence[DraftRequest]) -> Tensor:
+    def block_input(self, requests: Sequence[DraftRequest]) -> Tensor:
         """[anchor, mask × N] per request. The table's bare rows are used: a target's own embedding scale is not."""
         device = self._target.info.device
         anchors = torch.tensor([r.token_ids[-1] for r in requests], device=device)

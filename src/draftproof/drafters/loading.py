@@ -26,26 +26,30 @@ RANDOM_STD = 0.02
 def load_drafter(name: str, target: Target, options: EngineOptions, notes: list[str]) -> Drafter:
     """``ngram``, ``random[:seed]``, a folder or a hub id. Raises one-line errors that name file, field or tensor;
     what is only doubtful is appended to ``notes``."""
-    count = options.num_speculative_tokens
     if name == "ngram":
-        return NgramDrafter(count or 7)
-    if name == "random" or name.startswith("random:"):
-        spec, weights = random_drafter(target, _seed(name))
-    else:
-        folder = _locate(name)
-        spec = read_spec(folder)
-        info = check_tensors(spec, folder)
-        notes += check_pair(spec, target.info.config, info)
-        notes += [*spec.warnings, *info.warnings]
-        if spec.unknown_keys:
-            notes.append(f"{folder.name}/config.json: nobody here reads {', '.join(spec.unknown_keys)}")
-        weights = read_weights(spec, info, folder, target)
+        return NgramDrafter(options.num_speculative_tokens or 7)
+    spec, weights = load_weights(name, target, notes)
+    count = options.num_speculative_tokens
     if count is not None and count > spec.num_draft_tokens:
         raise UsageError(
             f"num_speculative_tokens={count}: this drafter has block size {spec.block_size}, so it proposes at most "
             f"{spec.num_draft_tokens}"
         )
     return DFlashDrafter(spec, weights, target, num_draft_tokens=count)
+
+
+def load_weights(name: str, target: Target, notes: list[str]) -> tuple[DrafterSpec, DFlashWeights]:
+    """A DFlash drafter's parts, checked against each other and against ``target``; see ``load_drafter``."""
+    if name == "random" or name.startswith("random:"):
+        return random_drafter(target, _seed(name))
+    folder = _locate(name)
+    spec = read_spec(folder)
+    info = check_tensors(spec, folder)
+    notes += check_pair(spec, target.info.config, info)
+    notes += [*spec.warnings, *info.warnings]
+    if spec.unknown_keys:
+        notes.append(f"{folder.name}/config.json: nobody here reads {', '.join(spec.unknown_keys)}")
+    return spec, read_weights(spec, info, folder, target)
 
 
 def _seed(name: str) -> int:

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import torch
@@ -86,11 +86,16 @@ class Engine:
         costs = self.core.costs if drafter and options.adaptive and self.options.adaptive else None
         return type(self)._of(opened, drafter, options, names, costs)
 
-    def with_drafter(self, make: DrafterMaker) -> Engine:
-        """Another engine on the same target, with the same options and another drafter."""
-        opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
+    def with_drafter(self, make: DrafterMaker, **changes: Any) -> Engine:
+        """Another engine on the same target, with another drafter and the same options but for ``changes``."""
         drafter = make(self.target)
-        return type(self)._of(opened, drafter, self.options, self._names | {"drafter": drafter.name})
+        given = {f.name: getattr(self.options, f.name) for f in fields(self.options) if f.name != "tree_budget"}
+        if self.options.method == "tree":
+            given["tree_budget"] = self.options.tree_budget
+        options = EngineOptions.make(drafter.name, given | changes)
+        opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
+        _refuse_tree(self._names["target"], self.target, options)
+        return type(self)._of(opened, drafter, options, self._names | {"drafter": drafter.name})
 
     @classmethod
     def _of(
