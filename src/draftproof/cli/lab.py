@@ -75,7 +75,12 @@ def lab(
             runs[fault.name] = found
     pair = {"target": short_path(target), "drafter": short_path(drafter), "workload": workload.describe()}
     origin = provenance(seed)
-    document: dict[str, Any] = {"schema_version": SCHEMA, "pair": pair, "faults": report.rows(runs), "provenance": origin}
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA,
+        "pair": pair,
+        "faults": report.rows(runs),
+        "provenance": origin,
+    }
     if out is not None:
         write_result(out, rounded(document))
     if fingerprints is not None:

@@ -55,12 +55,8 @@ def _flip(sliding: bool) -> Change:
     )
 
 
-def _rope(**changes: float) -> Change:
-    def change(wiring: Wiring, target: Target) -> Wiring:
-        rope = wiring.spec.rope
-        return wiring.with_spec(rope=RopeSpec(**{**vars(rope), **changes}))  # type: ignore[arg-type]
-
-    return change
+def _rope(change: Callable[[RopeSpec], RopeSpec]) -> Change:
+    return lambda wiring, target: wiring.with_spec(rope=change(wiring.spec.rope))
 
 
 def _mask_token(wiring: Wiring, target: Target) -> Wiring:
@@ -162,8 +158,18 @@ FAULTS: tuple[Fault, ...] = (
         lambda w, t: w.with_weights(mask_embedding=torch.zeros_like(t.embedding[0])),
     ),
     Fault("positions-shifted", "DRAFT_PATH_DEFECT", "block rows are one position late", _made_by(faulty.Shifted)),
-    Fault("rope-base-wrong", "ROPE_MISMATCH", "RoPE's base is ten times too small", _rope(theta=10_000.0)),
-    Fault("rope-partial", "ROPE_MISMATCH", "half of each head is rotated", _rope(partial_rotary_factor=0.5)),
+    Fault(
+        "rope-base-wrong",
+        "ROPE_MISMATCH",
+        "RoPE's base is ten times too small",
+        _rope(lambda r: replace(r, theta=r.theta / 10)),
+    ),
+    Fault(
+        "rope-partial",
+        "ROPE_MISMATCH",
+        "half of each head is rotated",
+        _rope(lambda r: replace(r, partial_rotary_factor=r.partial_rotary_factor / 2)),
+    ),
     Fault("hidden-norm-skipped", "DRAFT_PATH_DEFECT", "hidden_norm is left out", _made_by(faulty.HiddenNormSkipped)),
     Fault(
         "context-normed-twice",

@@ -44,7 +44,9 @@ class Wiring:
         """``change`` applied to every matrix of the layers and to ``fc``."""
 
         def changed(layer: LayerWeights) -> LayerWeights:
-            parts: dict[str, Any] = {name: change(getattr(layer, name)) for name in ("q", "k", "v", "o", "gate", "up", "down")}
+            parts: dict[str, Any] = {
+                name: change(getattr(layer, name)) for name in ("q", "k", "v", "o", "gate", "up", "down")
+            }
             return replace(layer, **parts)
 
         return self.with_weights(fc=change(self.weights.fc), layers=[changed(x) for x in self.weights.layers])
