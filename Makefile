@@ -27,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine clean
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -100,6 +100,14 @@ bench: $(STAMP)  ## equality and speed here, into results/; then make docs
 bench-engine: $(STAMP)  ## many streams, prefix cache, peers (vLLM after make vllm), into results/; then make docs
 	@DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/draftproof bench engine --model $(MODEL) \
 	  --drafter $(DRAFTER) --dtype bfloat16 $(UNIFORM_ARG) $(BENCH_PROMPTS)
+
+bench-drafter: $(STAMP)  ## τ by workload as chain and trees, and under every fault, into results/; then make docs
+	@$(BIN)/draftproof evaluate --model $(MODEL) --drafter $(DRAFTER) --limit 40 $(BENCH_PROMPTS) \
+	  --out results/drafter-chain.json
+	@for nodes in 16 32 60; do $(BIN)/draftproof evaluate --model $(MODEL) --drafter $(DRAFTER) --method tree \
+	  --tree-budget $$nodes --limit 40 $(BENCH_PROMPTS) --out results/drafter-tree-$$nodes.json || exit; done
+	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) --prompts $(firstword $(PROMPTS)) --out results/faults.json \
+	  --fingerprints src/draftproof/proof/data/smollm2-135m-dflash.json
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from draftproof.bench.tables_drafter import evaluation, faults
 from draftproof.bench.tables_engine import engine_sections
 
 PLAIN = "plain"
@@ -191,8 +192,28 @@ def engine_load(document: Mapping[str, Any]) -> str:
     return "".join(parts) + _caption(document)
 
 
+def drafter_worth(document: Mapping[str, Any]) -> str:
+    engine = document["engine"]
+    way = label("chain" if engine["method"] == "chain" else f"tree-{engine['tree_budget']}")
+    said = f"{way}, greedy, drafts of full length, up to {document['max_tokens']} tokens, rounds in loops left out"
+    return f"{table(*evaluation(document))}\n{said}; {_where(document)}.\n"
+
+
+def fault_curves(document: Mapping[str, Any]) -> str:
+    pair = document["pair"]
+    said = f"target `{pair['target']}`, drafter `{pair['drafter']}`, {pair['workload']['prompts']} prompts"
+    return f"{table(*faults(document))}\n{said}; {_where(document)}.\n"
+
+
+def _where(document: Mapping[str, Any]) -> str:
+    origin = document["provenance"]
+    return f"`{origin['command']}`, {origin['machine']['cpu']}, {origin['time'][:10]}"
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.exactness/1": exactness,
     "draftproof.speed/1": speed,
     "draftproof.engine/1": engine_load,
+    "draftproof.evaluate/1": drafter_worth,
+    "draftproof.lab/1": fault_curves,
 }

@@ -1,0 +1,37 @@
+"""Result files become tables: what is missing is a dash, what was measured stands where it belongs."""
+
+from __future__ import annotations
+
+from draftproof.bench import tables
+
+ORIGIN = {"command": "draftproof x", "machine": {"cpu": "a CPU"}, "time": "2026-12-03T09:00:00"}
+
+
+def told(tau: float | None, left: float | None = None) -> dict[str, object]:
+    return {"tau": tau, "tau_ci95": None, "rounds": 5, "rates": [0.5, 0.25], "prompts": 3, "looping": 1, "left": left}
+
+
+def test_what_a_drafter_is_worth() -> None:
+    document = {
+        "schema_version": "draftproof.evaluate/1",
+        "engine": {"method": "tree", "tree_budget": 16},
+        "max_tokens": 64,
+        "workloads": {"maths": told(1.75), "silent": told(None)},
+        "provenance": ORIGIN,
+    }
+    text = tables.render(document)
+    assert text and "| maths (3) | 1.75 | 0.50 0.25 | 5 | 1 |" in text and "| silent (3) | – |" in text
+    assert "DDTree, 16 nodes" in text and "`draftproof x`, a CPU, 2026-12-03" in text
+
+
+def test_what_faults_leave() -> None:
+    healthy = {"name": "healthy", "says": "as trained", "conditions": {"short": told(2.0, 1.0), "long": told(2.2, 1.0)}}
+    fault = {"name": "x", "says": "y", "conditions": {"long": told(1.3, 0.25)}}
+    document = {
+        "schema_version": "draftproof.lab/1",
+        "pair": {"target": "t", "drafter": "d", "workload": {"prompts": 12}},
+        "faults": [healthy, fault],
+        "provenance": ORIGIN,
+    }
+    text = tables.render(document)
+    assert text and "| x | y | – | 1.30 | 25 % |" in text and "| healthy | as trained | 2.00 | 2.20 | 100 % |" in text
