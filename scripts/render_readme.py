@@ -1,4 +1,4 @@
-"""Fills the generated blocks of README.md and docs/cli.md.
+"""Fills the generated blocks of the documents.
 
 A block lies between ``<!-- generated: NAME -->`` and ``<!-- /generated -->``. Numbers come from
 results/*.json, flags and exit codes from the code. ``--check`` writes nothing and fails if a file is stale.
@@ -19,9 +19,10 @@ from draftproof.bench.tables import label, table
 from draftproof.cli.demo_view import SCHEMA as DEMO
 from draftproof.cli.generate_view import tau_text
 from draftproof.cli.main import EXIT_CODES, app
+from draftproof.proof.lab.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ("README.md", "docs/cli.md")
+FILES = ("README.md", "docs/cli.md", "docs/lab.md")
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w:-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 NOTHING_YET = "*No measurement is recorded in this checkout yet; `make bench docs` makes and shows one.*\n"
 
@@ -38,6 +39,9 @@ def block(name: str, root: Path) -> str:
             return numbers(root / "results")
         case "flags":
             return flags(argument)
+        case "faults":
+            rows = [[f"`{f.name}`", f"`{f.code}`", f.says] for f in FAULTS]
+            return table(["fault", "finding", "what is wrong"], rows)
         case "exit-codes":
             return table(["code", "meaning"], [[str(code), text] for code, text in EXIT_CODES.items()])
     raise SystemExit(f"error: unknown generated block {name!r}")
