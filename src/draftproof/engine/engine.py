@@ -253,8 +253,7 @@ class Engine:
                 yield event
             if answers:
                 for event in self.step():
-                    if event.request_id in self._mail:
-                        self._mail[event.request_id].append(event)
+                    self._mail.get(event.request_id, deque()).append(event)
 
     def _forget(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:
