@@ -196,7 +196,7 @@ class RoundLoop:
         seconds, warnings = self.drafting.settle(alive, at_once) if self.drafting else (0.0, [])
         for request in alive:
             self._publish(request)
-            self.pool.slide(request.seq, min(request.computed, request.observed))
+            self.pool.slide(request.seq, request.needed_from)
         return seconds, warnings
 
     @property
