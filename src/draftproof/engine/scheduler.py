@@ -13,7 +13,6 @@ from draftproof.engine.pool import KVPool
 from draftproof.engine.prefix_cache import Match, PrefixCache
 from draftproof.engine.request import Request
 from draftproof.engine.types import Event, RequestPreempted
-from draftproof.errors import UsageError
 from draftproof.targets.base import Snapshot
 
 
@@ -61,15 +60,6 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not self.running and not self.waiting
-
-    def check(self, limit: int) -> None:
-        """Refuse a request of up to ``limit`` tokens that the pool could never hold alone, with the arithmetic."""
-        needed = self._pool.blocks_for(limit)
-        if needed > self._pool.num_blocks:
-            raise UsageError(
-                f"the request needs {limit} K/V slots = {needed} blocks of {self._pool.block_size}, but the pool has "
-                f"{self._pool.num_blocks} blocks: raise kv_cache_gb or shorten the request"
-            )
 
     def add(self, request: Request) -> None:
         self.waiting.append(request)
