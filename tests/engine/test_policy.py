@@ -157,6 +157,12 @@ def test_measuring_stops_when_its_time_is_up() -> None:
     assert curve(16) == pytest.approx(1.6, rel=0.1)
 
 
+def test_a_disturbed_measurement_does_not_make_more_rows_cheaper_than_fewer() -> None:
+    seconds = {1: 0.030, 2: 0.011, 4: 0.012}
+    curve = measure(seconds.__getitem__, (1, 2, 4), budget_s=9.0)
+    assert curve.points() == [(1, 0.011), (2, 0.011), (4, 0.012)]
+
+
 def oracle_engine(**options: Any) -> tuple[Engine, list[int]]:
     prompt = [3, 14, 15]
     truth = naive_greedy(tiny_model("llama"), prompt, 60)

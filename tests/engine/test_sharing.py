@@ -152,10 +152,15 @@ def test_many_threads_hand_over_to_one_that_steps() -> None:
 
 
 def test_a_request_that_can_never_fit_is_refused_with_the_arithmetic() -> None:
-    running = engine(max_model_len=40)
-    running.scheduler._pool.num_blocks = 5
-    with pytest.raises(UsageError, match="needs 40 K/V slots = 10 blocks of 4, but the pool has 5 blocks"):
+    running = engine(kv_cache_gb=5 * BLOCK * (4 + 2) * 128 / 2**30)
+    assert running.max_model_len == 20 == running.pool.num_blocks * BLOCK
+    message = (
+        r"has 30 tokens, but .* may have 20: kv_cache_gb=\S+ holds 5 blocks of 4 tokens \(768 bytes a token\); raise"
+    )
+    with pytest.raises(UsageError, match=message):
         running.add_request(LONG[:30], SamplingParams(max_tokens=30))
+    (output,) = running.generate(LONG[:19], SamplingParams(max_tokens=30))
+    assert output.token_ids == naive_greedy(tiny_model("llama"), LONG[:19], 1) and output.finish_reason == "length"
 
 
 def test_budgets_below_one_row_a_request_are_refused() -> None:

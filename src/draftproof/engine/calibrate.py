@@ -17,6 +17,7 @@ TARGET_ROWS = (1, 2, 4, 8, 16, 32, 64)
 DRAFT_BLOCKS = (1, 4, 16)
 _CONTEXT = 32
 _TARGET_S, _DRAFT_S = 0.55, 0.25  # seconds that may be spent
+_HOPE = 0.1  # of a target's pass: what a draft is thought to take that could not be measured
 
 
 def measure_costs(target: Target, drafter: Drafter, pool: KVPool) -> Costs:
@@ -29,7 +30,11 @@ def measure_costs(target: Target, drafter: Drafter, pool: KVPool) -> Costs:
         pool.reserve(seqs[0], 0, context + most)
         rows = [r for r in TARGET_ROWS if r <= most] or [1]
         curve = measure(lambda n: _target_pass(target, drafter, pool, seqs[0], context, n), rows, budget_s=_TARGET_S)
-        return Costs(curve, _draft_curve(target, drafter, pool, seqs))
+        try:
+            return Costs(curve, _draft_curve(target, drafter, pool, seqs))
+        except Exception:
+            # What is wrong shows in the rounds, which survive it and say so; but only if a draft seems worth a try.
+            return Costs(curve, CostCurve([(drafter.num_draft_tokens + 1, _HOPE * curve(1))]))
     finally:
         for seq in seqs:
             target.release(seq)
@@ -55,13 +60,13 @@ def _draft_curve(target: Target, drafter: Drafter, pool: KVPool, seqs: list[int]
     ready = [s for s in seqs if pool.reserve(s, 0, 2 + depth)]
 
     def draft(rows: int) -> float:
-        some = ready[: rows // (depth + 1)]
+        some, count = ready[: max(rows // (depth + 1), 1)], min(rows - 1, depth)
         ids = [(7919 * i + 11) % target.info.vocab_size for i in range(2)]
         work = build_pass(pool, [Segment(s, 0, ids[:1]) for s in some])
         _, taps = target.forward(work, pool.target_kv, taps=tuple(drafter.tap_layers), logits=())
         began = perf_counter()
         drafter.observe(pool, [CommittedRows(s, [i], 0) for i, s in enumerate(some)], taps)
-        drafts = drafter.propose(pool, [DraftRequest(s, ids, depth) for s in some])
+        drafts = drafter.propose(pool, [DraftRequest(s, ids, count) for s in some])
         for one in drafts:
             if one.logits is not None:
                 peaks(one.logits, with_lse=True)
@@ -74,7 +79,6 @@ def _draft_curve(target: Target, drafter: Drafter, pool: KVPool, seqs: list[int]
     if not ready:
         return CostCurve()
     sizes = [n * (depth + 1) for n in DRAFT_BLOCKS if n <= len(ready)]
-    try:
-        return measure(draft, sizes, budget_s=_DRAFT_S)
-    except Exception:  # a drafter that cannot draft shows in the rounds, where requests survive it
-        return CostCurve()
+    if len(sizes) == 1:  # a line needs two points: a block of one drafted token, too
+        sizes = sorted({2, *sizes})
+    return measure(draft, sizes, budget_s=_DRAFT_S)

@@ -9,15 +9,21 @@ from draftproof.errors import UsageError
 
 
 def check_request(
-    ids: Sequence[int], params: SamplingParams, vocab_size: int, max_model_len: int, *, has_tokenizer: bool
+    ids: Sequence[int],
+    params: SamplingParams,
+    vocab_size: int,
+    max_model_len: int,
+    *,
+    limited_by: str,
+    has_tokenizer: bool,
 ) -> None:
-    """Raise :class:`UsageError` for prompts and parameters that no target of this vocabulary and length can run."""
+    """Raise :class:`UsageError` for prompts and parameters that no target of this vocabulary and length can run.
+    ``limited_by``: what ``max_model_len`` comes from, and the remedy."""
     if not ids:
         raise UsageError("the prompt is empty: it must have at least one token")
     if len(ids) >= max_model_len:
         raise UsageError(
-            f"the prompt has {len(ids)} tokens, but prompt and answer together may have {max_model_len} "
-            "(max_model_len); shorten it"
+            f"the prompt has {len(ids)} tokens, but prompt and answer together may have {max_model_len}: {limited_by}"
         )
     for name, values in (
         ("prompt", ids),

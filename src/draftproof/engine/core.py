@@ -26,6 +26,7 @@ from draftproof.engine.types import Event, Method, RequestFinished
 from draftproof.errors import DraftproofError, UsageError
 from draftproof.targets.base import Target
 
+_OUT_OF_MEMORY = "out of memory: lower kv_cache_gb"
 _SNAPSHOT_SHARE = 0.25  # of kv_cache_gb, on top of it, for the states of recurrent layers
 
 
@@ -42,7 +43,9 @@ class EngineCore:
         costs: Costs | None = None,
     ) -> None:
         self.target, self.drafter, self.method, self.options = target, drafter, method, options
-        self._lock = threading.Lock()  # guards what other threads leave for the next step
+        # Guards what other threads leave for the next step. Re-entrant: collecting an abandoned stream aborts it,
+        # and garbage may be collected anywhere.
+        self._lock = threading.RLock()
         self._stepping = threading.Lock()
         self._live: dict[str, list[Request]] = {}
         self._arrived: list[Request] = []
@@ -114,6 +117,8 @@ class EngineCore:
         with self._lock:
             if request_id in self._live:
                 raise UsageError(f"request id {request_id!r} is already in use")
+            # What was to be aborted under this id has ended by itself.
+            self._aborted = [name for name in self._aborted if name != request_id]
             self._live[request_id] = list(requests)
             self._arrived += requests
 
@@ -130,15 +135,19 @@ class EngineCore:
 
     def step(self) -> list[Event]:
         """Take in what arrived, then run one pass: a round of every running request and pieces of prompts. One
-        thread at a time; others may add and abort requests meanwhile."""
+        thread at a time; others may add and abort requests meanwhile. After an error for which there is no remedy,
+        which is raised, the next step tells what this one would have."""
         with self._stepping:
             events = self._take_in()
             step, preempted = self.scheduler.plan()
             events += preempted
             batch = [*step.decodes, *(request for request, _ in step.prompts)]
-            if batch:
-                events += self._guarded(batch, step)
-            return events
+            try:
+                return [*events, *self._guarded(batch, step)] if batch else events
+            except BaseException as error:
+                self._retire(batch)
+                self._leave([*events, *_failed(batch, f"{type(error).__name__}: {error}")])
+                raise
 
     def _take_in(self) -> list[Event]:
         """What other threads left: new requests, aborted ones, and events nobody has fetched yet."""
@@ -157,15 +166,11 @@ class EngineCore:
 
     def _guarded(self, batch: Sequence[Request], step: Step) -> list[Event]:
         """Run a step; if it fails half-way its requests end, since their state is unknown. What has a remedy
-        becomes an error event of theirs, anything else is raised with the engine left clean."""
+        becomes an error event of theirs, anything else is raised."""
         try:
             events = self.loop.run(step)
         except (DraftproofError, MemoryError, torch.OutOfMemoryError) as error:
-            detail = str(error) if isinstance(error, DraftproofError) else "out of memory: lower kv_cache_gb"
-            events = [RequestFinished(r.request_id, "error", detail=detail, index=r.index) for r in batch]
-        except BaseException:
-            self._retire(batch)
-            raise
+            events = _failed(batch, str(error) if isinstance(error, DraftproofError) else _OUT_OF_MEMORY)
         finished = {(e.request_id, e.index) for e in events if isinstance(e, RequestFinished)}
         if finished:
             self._retire([r for r in batch if (r.request_id, r.index) in finished])
@@ -181,12 +186,15 @@ class EngineCore:
             self._aborted.append(request_id)
         if self._stepping.acquire(blocking=False):
             try:
-                events = self._take_in()
-                with self._lock:
-                    self._outbox = events + self._outbox
+                self._leave(self._take_in())
             finally:
                 self._stepping.release()
         return True
+
+    def _leave(self, events: list[Event]) -> None:
+        """For the next step to tell."""
+        with self._lock:
+            self._outbox = events + self._outbox
 
     def _retire(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -195,3 +203,7 @@ class EngineCore:
                 siblings = self._live.get(request.request_id, [])
                 if all(r.done for r in siblings):
                     self._live.pop(request.request_id, None)
+
+
+def _failed(requests: Sequence[Request], detail: str) -> list[Event]:
+    return [RequestFinished(r.request_id, "error", detail=detail, index=r.index) for r in requests]

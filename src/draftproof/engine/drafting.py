@@ -167,8 +167,11 @@ class Drafting:
     ) -> Sequence[Draft]:
         """All at once; if that fails, one by one, so that only those that fail lose their drafts."""
         try:
-            return self.drafter.propose(self._pool, asked)
-        except Exception as error:  # whatever a drafter raises must not end a request
+            answers = self.drafter.propose(self._pool, asked)
+            if len(answers) != len(asked):
+                raise DraftproofError(f"{len(answers)} drafts for {len(asked)} requests")
+            return answers
+        except Exception as error:  # whatever a drafter does must not end a request
             if len(requests) == 1:
                 _stop(requests[0], error, events)
                 return [Draft()]
@@ -258,7 +261,7 @@ class Drafting:
         than one. Returns the seconds it took."""
         began = perf_counter()
         events: list[Event] = []
-        waiting = [r.computed - r.observed for r in requests]
+        waiting = [r.computed - r.observed for r in requests if not r.no_drafts]
         fresh = all(len(r.backlog) <= 1 for r in requests)  # of this pass alone, so nothing needs to be joined
         due = sum(waiting) >= (_ENOUGH_ROWS if fresh else _WAITING_ROWS) or max(waiting, default=0) >= MOST_WAITING
         self._flush(requests if due else at_once, events)
@@ -272,9 +275,12 @@ class Drafting:
         try:
             committed, taps = _join([(r.seq, *piece) for r in behind for piece in r.backlog])
             self.drafter.observe(self._pool, committed, taps)
-        except Exception as error:  # its context K/V has a gap now, so it cannot draft any more
-            for request in behind:
-                _stop(request, error, events)
+        except Exception as error:
+            if len(behind) > 1:  # one by one, so that only those that fail lose their drafts
+                for request in behind:
+                    self._flush([request], events)
+                return
+            _stop(behind[0], error, events)  # its context K/V has a gap now, so it cannot draft any more
         for request in behind:
             request.backlog.clear()
             if not request.no_drafts:

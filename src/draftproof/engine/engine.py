@@ -130,6 +130,7 @@ class Engine:
         self._mail: dict[str, deque[Event]] = {}  # events of streams not read yet
         sizes = engine_sizes(self.target, drafter, options)
         self.max_model_len, self.tree_budget = sizes.max_model_len, sizes.tree_budget
+        self._limited_by = sizes.limited_by
         if sizes.note:
             self._notes.append(sizes.note)
         self.core = EngineCore(self.target, drafter, self.method, options, sizes, costs)
@@ -154,9 +155,13 @@ class Engine:
         params = params or SamplingParams()
         ids = self.encode(prompt)
         check_request(
-            ids, params, self.target.info.vocab_size, self.max_model_len, has_tokenizer=self.tokenizer is not None
+            ids,
+            params,
+            self.target.info.vocab_size,
+            self.max_model_len,
+            limited_by=self._limited_by,
+            has_tokenizer=self.tokenizer is not None,
         )
-        self.scheduler.check(min(len(ids) + params.max_tokens, self.max_model_len))
         request_id = request_id or self._new_id()
         self.core.submit(self._requests(request_id, ids, params, cache_salt))
         return request_id
@@ -258,8 +263,7 @@ class Engine:
                 yield event
             if answers:
                 for event in self.step():
-                    if event.request_id in self._mail:
-                        self._mail[event.request_id].append(event)
+                    self._mail.get(event.request_id, deque()).append(event)
 
     def _forget(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:

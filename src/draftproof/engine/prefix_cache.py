@@ -69,7 +69,7 @@ class PrefixCache:
         self.stats = CacheStats()
         self._block_of: dict[bytes, int] = {}
         self._entry: dict[int, tuple[bytes, bytes, tuple[int, ...]]] = {}  # block → name, name before, tokens
-        self._after: dict[bytes, dict[int, None]] = {}  # name → blocks that follow it
+        self._after: dict[tuple[bytes, int], dict[int, None]] = {}  # name, next token → blocks that follow so
         pool.names = self
 
     def __len__(self) -> int:
@@ -85,13 +85,13 @@ class PrefixCache:
         self.stats.evictions += 1
 
     def _unlink(self, block: int) -> None:
-        name, before, _ = self._entry.pop(block)
+        name, before, tokens = self._entry.pop(block)
         del self._block_of[name]
         self._snapshots.pop(name, None)
-        siblings = self._after[before]
+        siblings = self._after[before, tokens[0]]
         del siblings[block]
         if not siblings:
-            del self._after[before]
+            del self._after[before, tokens[0]]
 
     def reset(self) -> None:
         """Forget everything: no later request finds what earlier ones left. Running requests are not affected."""
@@ -107,7 +107,7 @@ class PrefixCache:
             return
         self._block_of[name] = block
         self._entry[block] = (name, before, tuple(tokens))
-        self._after.setdefault(before, {})[block] = None
+        self._after.setdefault((before, tokens[0]), {})[block] = None
 
     @property
     def wants_snapshots(self) -> bool:
@@ -134,10 +134,13 @@ class PrefixCache:
             if count and not self._seen_from(found, begin, (begin + count) * self._pool.block_size):
                 continue
             if self.wants_snapshots:
-                if count and names[begin + count - 1] not in self._snapshots:
+                if not count:
+                    return Match(known=len(blocks))
+                name = names[begin + count - 1]
+                if name not in self._snapshots:
                     continue
-                snapshot = self._snapshots[names[begin + count - 1]] if count else None
-                return Match(tuple(found), snapshot=snapshot, known=len(blocks))
+                self._snapshots.move_to_end(name)
+                return Match(tuple(found), snapshot=self._snapshots[name], known=len(blocks))
             part, rows = self._part(names[begin + count - 1] if begin + count else root, begin + count, tokens)
             if part >= 0 and not self._seen_from([*found, part], begin, (begin + count) * self._pool.block_size + rows):
                 part, rows = -1, 0
@@ -146,17 +149,17 @@ class PrefixCache:
 
     def _seen_from(self, blocks: Sequence[int], begin: int, length: int) -> bool:
         return all(
-            window.holds(block)
+            window.holds(blocks[index])
             for window in self._pool.windows
-            for index, block in enumerate(blocks, begin)
-            if index >= window.first_seen(length)
+            for index in range(max(window.first_seen(length) - begin, 0), len(blocks))
         )
 
     def _part(self, before: bytes, index: int, tokens: Sequence[int]) -> tuple[int, int]:
         """The block after ``before`` that shares most of its first tokens with what comes next in ``tokens``."""
-        rest = tokens[index * self._pool.block_size :][: self._pool.block_size]
+        size = self._pool.block_size
+        rest = tokens[index * size : (index + 1) * size]
         best, most = -1, 0
-        for block in self._after.get(before, ()):
+        for block in self._after.get((before, rest[0]), ()) if rest else ():
             same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self._entry[block][2], rest)))  # noqa: B905
             if same > most:
                 best, most = block, same

@@ -79,6 +79,11 @@ class Request:
     def decoding(self) -> bool:
         return self.generated > 0 and self.computed == len(self.token_ids) - 1
 
+    @property
+    def needed_from(self) -> int:
+        """No row before this position will come any more, of the target or of a drafter that is still asked."""
+        return self.computed if self.no_drafts else min(self.computed, self.observed)
+
     def block_names(self, count: int, block_size: int) -> list[bytes]:
         """Names of the first ``count`` full blocks, as the prefix cache knows them."""
         while len(self.names) < count:

@@ -80,8 +80,8 @@ class RoundLoop:
         for turn in turns:
             if turn.logit_rows.stop > turn.logit_rows.start and best is not None:
                 self._decide(turn, logits[turn.logit_rows], best.part(turn.logit_rows))
-        observe_s, warnings = self._keep(work, turns, taps)
-        draft_s = drafts.seconds + observe_s
+        observe_s, commit_s, warnings = self._keep(work, turns, taps)
+        draft_s, verify_s = drafts.seconds + observe_s, verify_s + commit_s
         host_s = perf_counter() - began - draft_s - verify_s
         self._learn(step, drafts, len(work.token_ids), draft_s, verify_s, host_s)
         return [*drafts.events, *warnings, *self._told(turns, (draft_s, verify_s, host_s))]
@@ -173,9 +173,11 @@ class RoundLoop:
             events.append(_finished(request, kept.reason, rest, kept.detail))
         return events
 
-    def _keep(self, work: Pass, turns: Sequence[_Turn], taps: Tensor | None) -> tuple[float, list[Event]]:
+    def _keep(self, work: Pass, turns: Sequence[_Turn], taps: Tensor | None) -> tuple[float, float, list[Event]]:
         """Make the accepted rows the sequence's next positions, in the pool and for the drafter; then let the
-        prefix cache find the blocks that are full. Returns the seconds the drafter took and its warnings."""
+        prefix cache find the blocks that are full. Returns the seconds the drafter took, those that taking rows back
+        took (recurrent layers run again: a price of drafting), and the drafter's warnings."""
+        commit_s = 0.0
         alive: list[Request] = []
         at_once: list[Request] = []  # whose context K/V the drafter needs soon, or the cache at the end
         for i, turn in enumerate(turns):
@@ -183,8 +185,10 @@ class RoundLoop:
             if turn.result is None and not (turn.prompt and not request.failure):
                 continue
             rows = range(turn.rows) if turn.prompt or turn.result is None else _path_rows(turn.result)
+            began = perf_counter()
             self.pool.compact(request.seq, segment.start, rows)
             self.target.commit(request.seq, len(segment), len(rows))
+            commit_s += perf_counter() - began
             request.computed = segment.start + len(rows)
             if self.drafting is None:
                 request.observed = request.computed
@@ -196,8 +200,8 @@ class RoundLoop:
         seconds, warnings = self.drafting.settle(alive, at_once) if self.drafting else (0.0, [])
         for request in alive:
             self._publish(request)
-            self.pool.slide(request.seq, min(request.computed, request.observed))
-        return seconds, warnings
+            self.pool.slide(request.seq, request.needed_from)
+        return seconds, commit_s, warnings
 
     @property
     def _adaptive(self) -> bool:

@@ -182,8 +182,9 @@ def peaks(rows: Tensor, *, with_lse: bool = False) -> Peaks:
 
 
 def greedy_token(row: Tensor) -> int:
-    """Id of the largest logit of a row [V]; the lowest id among equals."""
-    return peaks(row[None]).tokens[0]
+    """Id of the largest logit of a row [V]; the lowest id among equals. Raises ``DraftproofError`` if that logit is
+    NaN or infinite."""
+    return peaks(row[None]).checked()[0]
 
 
 def _overflowed(largest: float) -> DraftproofError:

@@ -13,7 +13,6 @@ from draftproof.engine.pool import KVPool
 from draftproof.engine.prefix_cache import Match, PrefixCache
 from draftproof.engine.request import Request
 from draftproof.engine.types import Event, RequestPreempted
-from draftproof.errors import UsageError
 from draftproof.targets.base import Snapshot
 
 
@@ -62,15 +61,6 @@ class Scheduler:
     def idle(self) -> bool:
         return not self.running and not self.waiting
 
-    def check(self, limit: int) -> None:
-        """Refuse a request of up to ``limit`` tokens that the pool could never hold alone, with the arithmetic."""
-        needed = self._pool.blocks_for(limit)
-        if needed > self._pool.num_blocks:
-            raise UsageError(
-                f"the request needs {limit} K/V slots = {needed} blocks of {self._pool.block_size}, but the pool has "
-                f"{self._pool.num_blocks} blocks: raise kv_cache_gb or shorten the request"
-            )
-
     def add(self, request: Request) -> None:
         self.waiting.append(request)
 
@@ -98,7 +88,7 @@ class Scheduler:
             elif self._make_room(request, events):
                 step.decodes.append(request)
         left = self._max_rows - len(step.decodes)
-        for_drafts = min(self._draft_rows(step.decodes), self._max_rows // 2)
+        for_drafts = min(self._draft_rows(step.decodes), left // 2)  # a prompt gets a row at least
         left -= self._plan_prompts(step, reading, left - for_drafts, events)
         step.decodes = [r for r in step.decodes if r.seq >= 0]  # reading an older prompt may have cost a younger one
         step.draft_rows = max(left, 0)
@@ -191,7 +181,8 @@ class Scheduler:
         if self._share_prompts and parent is not None and parent.seq >= 0 and not request.generated and shared:
             if self._pool.free_blocks < 1 + self._promised():
                 return False
-            if parent.computed >= shared and self._pool.can_fork(parent.seq, shared):
+            known = min(parent.computed, parent.observed)  # where its drafter failed, the drafter's part is missing
+            if known >= shared and self._pool.can_fork(parent.seq, shared):
                 request.seq = self._pool.fork(parent.seq, shared)
                 request.computed = request.observed = request.cached = shared
                 request.published = shared // self._pool.block_size
@@ -209,7 +200,7 @@ class Scheduler:
             request.cached = request.computed
             self._cache.stats.requests += 1
             self._cache.stats.queries += request.prompt_length
-            self._cache.stats.hits += match.length(size)
+            self._cache.stats.hits += request.cached
         return True
 
     def _promised(self) -> int:

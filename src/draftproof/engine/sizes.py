@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from draftproof.drafters.base import Drafter
 from draftproof.engine.memory import KVShape, PoolSizes, divide_memory
@@ -18,13 +18,15 @@ MOST_WAITING = 32  # committed rows of a request that may wait for their context
 
 @dataclass(frozen=True)
 class EngineSizes:
-    """``max_rows``: rows of a pass; ``ahead``: most rows of one request's round beyond its committed tokens."""
+    """``max_rows``: rows of a pass; ``ahead``: most rows of one request's round beyond its committed tokens;
+    ``limited_by``: what ``max_model_len`` comes from, and what to do about it."""
 
     max_model_len: int
     max_rows: int
     ahead: int
     tree_budget: int
     pool: PoolSizes
+    limited_by: str = "max_model_len; shorten the prompt"
     note: str = ""
 
 
@@ -58,10 +60,15 @@ def engine_sizes(target: Target, drafter: Drafter | None, options: EngineOptions
             f"kv_cache_gb={options.kv_cache_gb} holds {pool.blocks} blocks of {size} tokens "
             f"({per_token} bytes a token): too small for one request"
         )
-    note = ""
-    if max_model_len < wanted:
-        note = f"context limited to {max_model_len} tokens by kv_cache_gb={options.kv_cache_gb}"
-    return EngineSizes(max_model_len, max_rows, ahead, tree_budget, pool, note)
+    made = EngineSizes(max_model_len, max_rows, ahead, tree_budget, pool)
+    if max_model_len == wanted:
+        return made
+    holds = f"kv_cache_gb={options.kv_cache_gb} holds {pool.blocks} blocks of {size} tokens ({per_token} bytes a token)"
+    return replace(
+        made,
+        limited_by=f"{holds}; raise it or shorten the prompt",
+        note=f"context limited to {max_model_len} tokens by kv_cache_gb={options.kv_cache_gb}",
+    )
 
 
 def _max_rows(target: Target, options: EngineOptions) -> int:
