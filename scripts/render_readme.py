@@ -15,6 +15,7 @@ from typing import Any
 from typer.main import get_command
 
 from draftproof.bench import tables
+from draftproof.bench.headlines import headlines
 from draftproof.bench.tables import label, table
 from draftproof.cli.demo_view import SCHEMA as DEMO
 from draftproof.cli.generate_view import tau_text
@@ -22,7 +23,7 @@ from draftproof.cli.main import EXIT_CODES, app
 from draftproof.proof.lab.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ("README.md", "docs/cli.md", "docs/lab.md")
+FILES = ("README.md", "docs/cli.md", "docs/lab.md", "docs/measured.md")
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w:-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 NOTHING_YET = "*No measurement is recorded in this checkout yet; `make bench docs` makes and shows one.*\n"
 
@@ -37,6 +38,8 @@ def block(name: str, root: Path) -> str:
     match kind:
         case "numbers":
             return numbers(root / "results")
+        case "headline":
+            return headline(root / "results")
         case "flags":
             return flags(argument)
         case "faults":
@@ -57,6 +60,13 @@ def numbers(folder: Path) -> str:
         if shown:
             parts.append(f"**{path.name}**\n\n{shown}")
     return "\n".join(parts) or NOTHING_YET
+
+
+def headline(folder: Path) -> str:
+    """The few lines that a reader in a hurry wants, from whichever results there are."""
+    documents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    rows = [row for document in documents.values() for row in headlines(document)]
+    return table(["what", "measured", "where"], rows) if rows else NOTHING_YET
 
 
 def demo_table(result: dict[str, Any]) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from draftproof.bench import tables
+from draftproof.bench.headlines import headlines
 
 ORIGIN = {"command": "draftproof x", "machine": {"cpu": "a CPU"}, "time": "2026-12-03T09:00:00"}
 
@@ -35,3 +39,26 @@ def test_what_faults_leave() -> None:
     }
     text = tables.render(document)
     assert text and "| x | y | – | 1.30 | 25 % |" in text and "| healthy | as trained | 2.00 | 2.20 | 100 % |" in text
+
+
+def test_headlines_of_every_kept_result_and_of_none() -> None:
+    kept = [json.loads(f.read_text()) for f in (Path(__file__).parents[2] / "results").glob("*.json")]
+    lines = [line for document in kept for line in headlines(document)]
+    assert all(len(line) == 3 and all(line) for line in lines)
+    assert headlines({"schema_version": "other/1"}) == []
+    speed = {
+        "schema_version": "draftproof.speed/1",
+        "provenance": ORIGIN,
+        "workloads": {
+            "maths": {
+                "ways": {
+                    "plain": {"decode_tokens_per_s": {"median": 100.0}},
+                    "chain": {"speedup": {"median": 3.0}},
+                    "policy": {"speedup": {"median": 1.5}},
+                }
+            }
+        },
+    }
+    assert headlines(speed) == [
+        ["one stream, maths", "1.50× the target alone (100 tok/s), policy", "a CPU, 2026-12-03"]
+    ]

@@ -9,7 +9,13 @@ from draftproof.bench.tables_drafter import evaluation, faults
 from draftproof.bench.tables_engine import engine_sections
 
 PLAIN = "plain"
-LABELS = {PLAIN: "target alone", "chain": "DFlash chain", "tree": "DDTree"}
+LABELS = {
+    PLAIN: "target alone",
+    "chain": "DFlash chain",
+    "tree": "DDTree",
+    "policy": "chain, policy choosing",
+    "policy-tree": "DDTree, policy choosing",
+}
 
 
 def render(document: Mapping[str, Any]) -> str | None:
@@ -20,6 +26,8 @@ def render(document: Mapping[str, Any]) -> str | None:
 
 def label(way: str) -> str:
     """``tree-16`` is a DDTree of 16 nodes."""
+    if way in LABELS:
+        return LABELS[way]
     name, _, budget = way.partition("-")
     return LABELS.get(name, name) + (f", {budget} nodes" if budget else "")
 

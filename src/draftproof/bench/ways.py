@@ -63,6 +63,17 @@ def ways_of(engine: Engine, tree_budgets: Sequence[int | None] = (None,)) -> dic
     return ways
 
 
+def policy_ways(engine: Engine, most_nodes: int = 16) -> dict[str, Engine]:
+    """As they are served: a chain, and a tree of up to ``most_nodes`` nodes, whose lengths the policy chooses each
+    round, down to nothing. Empty without a drafter."""
+    if engine.drafter is None:
+        return {}
+    ways = {"policy": engine.with_method("chain", length_policy="adaptive")}
+    if engine.drafter.name != "ngram" and engine.target.capabilities.trees:
+        ways["policy-tree"] = engine.with_method("tree", most_nodes, length_policy="adaptive")
+    return ways
+
+
 def timed_run(engine: Engine, ids: Sequence[int], params: SamplingParams) -> TimedRun:
     """Run one request alone to its end."""
     output = RequestOutput("", list(ids))

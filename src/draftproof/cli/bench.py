@@ -142,9 +142,11 @@ def speed(
     workloads = _workloads(prompts, limit, seed)
     engine = _open(model, load, common, {"num_speculative_tokens": num_speculative_tokens})
     from draftproof.bench.speed import run_speed
-    from draftproof.bench.ways import ways_of
+    from draftproof.bench.ways import policy_ways, ways_of
 
     ways = ways_of(engine, tree_budget or TREE_BUDGETS)
+    if num_speculative_tokens is None:
+        ways |= policy_ways(engine)
     if tree_budget and not any(name.startswith("tree") for name in ways):
         raise UsageError(f"--tree-budget has no effect: {engine.target.capabilities.why_no_trees}")
     encoded = _encoded(engine, workloads)

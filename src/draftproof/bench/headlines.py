@@ -1,0 +1,78 @@
+"""The few lines of a result that a reader in a hurry wants: (what, measured, where). Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Line = list[str]
+
+
+def headlines(document: Mapping[str, Any]) -> list[Line]:
+    """Of a result file, by its schema; nothing for those that have none."""
+    maker = _MAKERS.get(str(document.get("schema_version")))
+    if maker is None:
+        return []
+    where = _machine(document)
+    return [[what, measured, where] for what, measured in maker(document)]
+
+
+def _machine(document: Mapping[str, Any]) -> str:
+    origin = document.get("provenance") or {}
+    cpu = origin.get("machine", {}).get("cpu", "")
+    return f"{cpu}, {str(origin.get('time', ''))[:10]}"
+
+
+def _exactness(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    kind = document["engine"]["dtype"]
+    for way, told in document["ways"].items():
+        same = f"{told['identical']} of {told['prompts']} answers identical"
+        yield f"{way} = target alone, {kind}", same
+
+
+def _speed(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, told in document["workloads"].items():
+        ways = told["ways"]
+        plain = ways["plain"]["decode_tokens_per_s"]["median"]
+        served = {way: found for way, found in ways.items() if way.startswith("policy")} or {
+            way: found for way, found in ways.items() if way != "plain"
+        }
+        if served:
+            best = max(served, key=lambda way: served[way]["speedup"]["median"])
+            ratio = served[best]["speedup"]["median"]
+            yield f"one stream, {name}", f"{ratio:.2f}× the target alone ({plain:.0f} tok/s), {best}"
+    for name, peer in (document.get("peers") or {}).items():
+        ratio = peer.get("ratio", {}).get("plain")
+        if ratio:
+            yield f"target alone beside {name}", f"{ratio:.2f}×"
+
+
+def _streams(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    streams = document["streams"]
+    rates = {int(n): told["plain"]["tokens_per_s"]["median"] for n, told in streams.items()}
+    if {1, 16} <= set(rates):
+        yield "target alone, 16 streams", f"{rates[16] / rates[1]:.1f}× one stream ({rates[16]:.0f} tok/s)"
+    ratios = {int(n): t["drafter"]["ratio_to_plain"]["median"] for n, t in streams.items() if "drafter" in t}
+    if ratios:
+        low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+        span = f"{ratios[low]:.2f}× ({low} streams) to {ratios[high]:.2f}× ({high})"
+        yield "with the drafter, policy choosing, 1 to 64 streams", span
+    first = document.get("first_token")
+    if first:
+        what = f"first token after a cached prefix of {first['prefix_tokens']} tokens"
+        yield what, f"{1000 * first['cached_s']:.0f} ms instead of {1000 * first['cold_s']:.0f} ms"
+
+
+def _evaluation(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    engine = document["engine"]
+    way = "chain" if engine["method"] == "chain" else f"DDTree of {engine['tree_budget']} nodes"
+    found = [f"{name} {told['tau']:.2f}" for name, told in document["workloads"].items() if told["tau"] is not None]
+    yield f"τ of {engine['drafter'].rstrip('/').rpartition('/')[2]}, {way}", ", ".join(found)
+
+
+_MAKERS: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
+    "draftproof.exactness/1": _exactness,
+    "draftproof.speed/1": _speed,
+    "draftproof.engine/1": _streams,
+    "draftproof.evaluate/1": _evaluation,
+}
