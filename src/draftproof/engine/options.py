@@ -18,11 +18,11 @@ class EngineOptions:
     ``method``: ``chain`` verifies one drafted sequence, ``tree`` a DDTree of ``tree_budget`` nodes.
     ``num_speculative_tokens`` None: the drafter's own N. ``tree_budget`` None: N nodes, so that a tree costs the
     same rows as a chain. ``length_policy``: ``adaptive`` chooses each round how much to draft, down to nothing, so
-    that drafting never costs more than it brings; ``fixed`` always drafts N tokens or ``tree_budget`` nodes. None:
-    fixed where one of these numbers is given, else adaptive. ``draft_sample_method``: how a chain is drawn at
-    temperature above 0; ``greedy`` makes seeded text equal to plain sampling's, ``probabilistic`` accepts more.
-    None: probabilistic, but greedy for a request with a seed under the adaptive policy, whose lengths would
-    otherwise change the text.
+    that drafting never costs more than it brings; ``fixed`` drafts N tokens or ``tree_budget`` nodes, fewer only
+    where a full pool or pass leaves no room. None: fixed where one of these numbers is given, else adaptive.
+    ``draft_sample_method``: how a chain is drawn at temperature above 0; ``greedy`` makes seeded text equal to plain
+    sampling's, ``probabilistic`` accepts more, but draws otherwise where a draft has another length. None:
+    probabilistic, but greedy for a request with a seed under the adaptive policy.
     ``invariant`` None: on where it is free. ``native`` None: compiled kernels where they can be had.
     ``kv_cache_gb`` bounds the K/V pool; ``max_num_seqs`` the requests that run at once;
     ``max_num_batched_tokens`` the rows of a pass (None: 256 on a CPU, 2048 elsewhere). ``enable_prefix_caching``:
