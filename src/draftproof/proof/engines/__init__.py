@@ -19,6 +19,7 @@ from draftproof.proof.layouts import drafter_method
 from draftproof.proof.traits import TRAITS, WITH_ARGUMENT, Answer, holds
 from draftproof.proof.versions import Build, Fit
 
+REVISIONS = "revisions.toml"
 Effect = Literal["different", "refused"]
 RESPECTS = (
     "support",
@@ -39,7 +40,8 @@ RESPECTS = (
 @dataclass(frozen=True)
 class Fact:
     """``start`` ≤ version < ``until``; ``when``: names of traits, all must hold; ``minor``: costs something without
-    contradicting the training; ``sure``: False where the boundary is not known exactly; ``code``: its finding."""
+    contradicting the training; ``cap``: the most confidence the entry deserves, below 1 where a boundary is not known
+    exactly; ``code``: its finding."""
 
     id: str
     engine: str
@@ -56,7 +58,7 @@ class Fact:
     remedy: str = ""
     severity: str = ""
     minor: bool = False
-    sure: bool = True
+    cap: float = 1.0
 
     def concerns(self, method: str | None) -> bool:
         return not self.methods or method in self.methods
@@ -73,7 +75,8 @@ class Fact:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """``counts``: does its flag want drafted tokens (N) or the block (B)? ``flag``: how a drafter is given to it."""
+    """``counts``: does its flag want drafted tokens (N) or the block (B)? ``flag``: how a drafter is given to it;
+    ``skips``: parts of tensor names that its DFlash code has no place for."""
 
     name: str
     title: str
@@ -81,6 +84,7 @@ class EngineFacts:
     counts: str
     flag: str
     facts: tuple[Fact, ...]
+    skips: tuple[str, ...] = ()
 
 
 @cache
@@ -88,10 +92,17 @@ def engines() -> dict[str, EngineFacts]:
     """All engines of the matrix by name. Raises ValueError naming file and entry for data that is not valid."""
     found: dict[str, EngineFacts] = {}
     for entry in sorted(files(__name__).iterdir(), key=lambda e: e.name):
-        if entry.name.endswith(".toml"):
+        if entry.name.endswith(".toml") and entry.name != REVISIONS:
             one = _engine(entry.name, tomllib.loads(entry.read_text(encoding="utf-8")))
             found[one.name] = one
     return found
+
+
+@cache
+def known_revisions() -> dict[str, tuple[str, ...]]:
+    """Published drafter → revisions with a known result."""
+    data = tomllib.loads(files(__name__).joinpath(REVISIONS).read_text(encoding="utf-8"))
+    return {entry["name"]: tuple(entry["revisions"]) for entry in data["known"]}
 
 
 def facts(code: str | None = None, engine: str | None = None) -> Iterator[Fact]:
@@ -127,7 +138,15 @@ def _engine(file: str, data: dict[str, Any]) -> EngineFacts:
     entries = tuple(_fact(file, name, entry) for entry in data.get("fact", ()))
     if len({fact.id for fact in entries}) != len(entries):
         raise ValueError(f"{file}: two facts have the same id")
-    return EngineFacts(name, data["title"], tuple(data["releases"]), data["counts"], data["flag"], entries)
+    return EngineFacts(
+        name,
+        data["title"],
+        tuple(data["releases"]),
+        data["counts"],
+        data["flag"],
+        entries,
+        tuple(data.get("skips", ())),
+    )
 
 
 def _fact(file: str, engine: str, entry: dict[str, Any]) -> Fact:
