@@ -40,7 +40,7 @@ class FoundTarget:
     tokenizer: Tokenizer | None = None
 
 
-def read_target(name: str, revision: str | None = None) -> FoundTarget:
+def read_target(name: str, revision: str | None = None, *, cached_only: bool = False) -> FoundTarget:
     """The target that a user named: a folder, a config.json, a GGUF file or a hub id."""
     path = Path(name).expanduser()
     try:
@@ -51,7 +51,7 @@ def read_target(name: str, revision: str | None = None) -> FoundTarget:
     except (OSError, ValueError):
         raise UsageError(f"{printable(name)}: not a usable path") from None
     if looks_like_id(name):
-        found = snapshot(name, revision, extra=_EXTRA)
+        found = snapshot(name, revision, extra=_EXTRA, cached_only=cached_only)
         return _from_folder(found.folder, name, f"{name}@{(found.revision or '')[:12]}")
     raise UsageError(f"target {printable(name)}: no such file or folder, and not a hub id of the form owner/name")
 

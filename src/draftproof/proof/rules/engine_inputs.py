@@ -8,7 +8,17 @@ from typing import Any
 
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Evidence, Finding
-from draftproof.proof.judging import CANDIDATE, CERTAIN, LIKELY, about_version, exact_zero, has_run, healthy, primary
+from draftproof.proof.judging import (
+    CANDIDATE,
+    CERTAIN,
+    LIKELY,
+    about_version,
+    exact_zero,
+    has_run,
+    healthy,
+    primary,
+    remedy_of,
+)
 from draftproof.proof.layouts import DFLASH_FAMILY, drafter_method, is_zlab_drafter, layout_of
 from draftproof.proof.quantities import acceptance, ratio
 from draftproof.proof.rules.engine_methods import matrix_evidence, version_evidence
@@ -67,9 +77,7 @@ def aux_layer_offset(case: Case, earlier: frozenset[str]) -> Said:
             version_evidence(case),
             matrix_evidence(one),
         )
-        yield Finding(
-            "AUX_LAYER_OFFSET", "error", confidence, says, evidence, f"Use {one.fact.remedy}.", one.fact.probe
-        )
+        yield Finding("AUX_LAYER_OFFSET", "error", confidence, says, evidence, remedy_of(one.fact), one.fact.probe)
         return
 
 
