@@ -12,7 +12,7 @@ from rich.text import Text
 from draftproof.cli.terminal import print_trimmed, printable
 from draftproof.proof.checking import Checked
 from draftproof.proof.engines.matrix import WORDS, Cell, Row, State
-from draftproof.proof.findings import Finding
+from draftproof.proof.findings import Finding, Page
 from draftproof.proof.fit import SIGNS
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -131,6 +131,17 @@ def _finding(finding: Finding) -> Iterator[Text | Padding]:
         line = Text("seen    ", style="dim")
         line.append(printable(f"{one.where}" if one.what in one.where else f"{one.what} — {one.where}"), style="dim")
         yield Padding(line, (0, 0, 0, 2))
+
+
+def show_page(console: Console, page: Page) -> None:
+    """What a code means, and what to do about it."""
+    print_trimmed(console, Text(f"{page.code}  {page.severity}", style="bold"), Padding(page.meaning, (0, 0, 0, 2)))
+    parts = [("derived from", page.derived), ("remedy", page.remedy), ("next probe", page.probe)]
+    parts += [("sources", ", ".join(page.sources))] if page.sources else []
+    for label, text in parts:
+        line = Text(f"{label}  ", style="dim")
+        line.append(text, style="default")
+        print_trimmed(console, Padding(line, (0, 0, 0, 2)))
 
 
 def _last_line(found: Checked) -> str:

@@ -35,9 +35,9 @@ EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect of draftproof itself
 EXIT_READER_GONE = 141  # 128 + SIGPIPE, as shells count it
 EXIT_CODES = {
     EXIT_OK: "done",
-    EXIT_FINDINGS: "a check ran and failed, e.g. the demo's ways differ in invariant mode",
+    EXIT_FINDINGS: "a check ran and found something, or failed, e.g. the demo's ways differ in invariant mode",
     EXIT_USAGE: "a flag, a value or an input that cannot be meant; one line says what and how to mend it",
-    EXIT_UNAVAILABLE: "something outside is missing: hub, package, device, disk space",
+    EXIT_UNAVAILABLE: "something outside is missing (hub, package, device, disk space), or a check could not tell",
     EXIT_INTERNAL: "internal error, a defect of draftproof; --debug shows the traceback",
     EXIT_INTERRUPTED: "stopped by Ctrl-C",
     EXIT_READER_GONE: "whoever read the output closed it (draftproof … | head)",

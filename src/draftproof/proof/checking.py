@@ -16,7 +16,8 @@ from draftproof.proof.files.target import FoundTarget, read_target
 from draftproof.proof.findings import Area
 from draftproof.proof.fit import FitRow, fit
 from draftproof.proof.launch import Parsed, parse
-from draftproof.proof.launch.correct import corrected
+from draftproof.proof.launch.correct import corrected, starts_no_drafter
+from draftproof.proof.launch.line import Problem
 from draftproof.proof.layouts import drafter_method, layout_of
 from draftproof.proof.rules import Judged, judge
 from draftproof.proof.rules.launch_line import PROBLEMS
@@ -91,7 +92,7 @@ def check(
         card(case, tokens.get(mask.value) if mask is not None and type(mask.value) is int else None),
         tuple(fit(case, target_found, judged.codes)) if target_found is not None else (),
         tuple(rows(case, _matrix(engines_asked, case))),
-        corrected(case, parsed, judged.findings) if parsed is not None else None,
+        corrected(case, parsed, judged.findings, drafter) if parsed is not None else None,
         tuple(notes),
     )
 
@@ -147,8 +148,11 @@ def _engine(asked: Sequence[EngineAsked], parsed: Parsed | None) -> Engine:
     if others and not versions and len(asked) == 1:
         raise UsageError(f"--engine {others[0]} and a launch line of {name} contradict each other")
     options: dict[str, Any] = dict(parsed.options)
-    if parsed.problems:
-        options[PROBLEMS] = [problem.to_dict() for problem in parsed.problems]
+    problems = list(parsed.problems)
+    if starts_no_drafter(parsed) and not any(p.severity == "error" for p in problems):
+        problems.append(Problem("warning", "the line starts no drafter", "Use the corrected line."))
+    if problems:
+        options[PROBLEMS] = [problem.to_dict() for problem in problems]
     version = versions[0] if versions else parsed.command.version
     return Engine(name, _spelt(name, version), options, parsed.command.render(), dict(parsed.command.env))
 

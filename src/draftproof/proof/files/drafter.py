@@ -32,13 +32,13 @@ class Found:
 
 def read_drafter(name: str, revision: str | None = None) -> Found:
     """The drafter that a user named. Raises one-line errors for what is neither file, folder nor hub id."""
-    path = Path(name).expanduser()
     try:
+        path = Path(name).expanduser()
         if path.is_dir():
             return _from_folder(path)
         if path.exists():
             return _from_file(path)
-    except (OSError, ValueError):  # a name too long, a null byte, a loop of links
+    except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, a loop of links
         raise UsageError(f"{printable(name)}: not a usable path") from None
     if looks_like_id(name):
         return _from_hub(snapshot(name, revision))

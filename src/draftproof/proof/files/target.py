@@ -42,13 +42,13 @@ class FoundTarget:
 
 def read_target(name: str, revision: str | None = None, *, cached_only: bool = False) -> FoundTarget:
     """The target that a user named: a folder, a config.json, a GGUF file or a hub id."""
-    path = Path(name).expanduser()
     try:
+        path = Path(name).expanduser()
         if path.is_dir():
             return _from_folder(path, path.resolve().name, printable(path))
         if path.exists():
             return _from_gguf(path) if gguf.is_gguf(path) or path.suffix == ".gguf" else _from_config(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         raise UsageError(f"{printable(name)}: not a usable path") from None
     if looks_like_id(name):
         found = snapshot(name, revision, extra=_EXTRA, cached_only=cached_only)
