@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -12,6 +12,7 @@ from draftproof.proof.engines import engines
 from draftproof.proof.launching import TOP_LEVEL_BLOCK, proposes
 from draftproof.proof.layouts import Layout, drafter_method, layout_of
 
+MAX_SHOWN = 32
 _NAMES = {"dflash": "DFlash", "dflash2": "DFlash2", "dspark": "DSpark", "eagle3": "EAGLE-3"}
 
 
@@ -105,10 +106,14 @@ def _taps(layout: Layout) -> Iterator[tuple[str, str]]:
     if indices is None:
         yield "taps", f"not stated ({layout.num_taps} of them)" if layout.num_taps else "not stated"
         return
-    shown = ", ".join
-    yield "taps", f"z-lab id             {shown(str(i - 1) for i in indices)}"
-    yield "", f"output_hidden_states {shown(map(str, indices))}"
-    yield "", f"vLLM, speculators    {shown(map(str, indices))}"
+    yield "taps", f"z-lab id             {_numbers(i - 1 for i in indices)}"
+    yield "", f"output_hidden_states {_numbers(indices)}"
+    yield "", f"vLLM, speculators    {_numbers(indices)}"
+
+
+def _numbers(values: Iterable[int]) -> str:
+    listed = list(values)
+    return ", ".join(map(str, listed[:MAX_SHOWN])) + (f" … ({len(listed)})" if len(listed) > MAX_SHOWN else "")
 
 
 def _block(layout: Layout, method: str | None) -> Iterator[tuple[str, str]]:

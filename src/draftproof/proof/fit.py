@@ -140,7 +140,12 @@ def _name(case: Case, layout: Layout, found: FoundTarget, codes: frozenset[str])
         return
     known_name = found.kind == "folder" and case.target.name is not None
     state = "fits" if same_model(trained, case.target.name) else "note" if known_name else "unknown"
-    yield FitRow("trained for", trained, name, state)
+    yield FitRow("trained for", trained[:100], name, state)
+    revision = verifier.get("revision") if isinstance(verifier, dict) else None
+    if isinstance(revision, str) and revision:
+        given = found.revision or "?"
+        agrees = given.startswith(revision) or revision.startswith(given)
+        yield FitRow("revision", revision[:40], given[:40], "fits" if agrees else "unknown" if given == "?" else "note")
 
 
 def _quantisation(case: Case, layout: Layout, found: FoundTarget, codes: frozenset[str]) -> Iterator[FitRow]:

@@ -58,7 +58,7 @@ def _full_layers(layout: Layout) -> Answer:
 def _flag(layout: Layout, causal: bool) -> Answer:
     if layout.is_causal is not None:
         return layout.is_causal.value is causal
-    return False if layout.complete or layout.layer_types is not None else None
+    return False if layout.complete else None
 
 
 def _nested(layout: Layout, causal: bool) -> Answer:
@@ -71,8 +71,7 @@ def _nested(layout: Layout, causal: bool) -> Answer:
 def _causality_unsaid(layout: Layout) -> Answer:
     if layout.is_causal is not None or layout.nested_causal is not None:
         return False
-    # An excerpt that lists the layer types is taken to list what stands beside them.
-    return True if layout.complete or layout.layer_types is not None else None
+    return True if layout.complete else None  # what an excerpt leaves out may still be in the file
 
 
 def _window_forgotten(layout: Layout) -> Answer:

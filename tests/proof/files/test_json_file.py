@@ -35,7 +35,9 @@ def test_lines_of_keys(tmp_path: Path) -> None:
         (b'{"NaN": 1,\n "b": [-Infinity]}', "line 2"),
         (b'{"a": 1, "a": 2}', "twice"),
         (b'{"a": "\xff"}', "line 1: not UTF-8"),
-        (b'{"a": ' + b"9" * 10_000 + b"}", "too long"),
+        (b'{"a": ' + b"9" * 10_000 + b"}", "too large"),
+        (b'{"a": 1e999}', "too large"),
+        (b'{"a": ' + b"9" * 400 + b"}", "too large"),
         (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deeply"),
         (b'{"a": "' + b"x" * (10 << 20) + b'"}', "more than"),
     ],
@@ -71,7 +73,13 @@ def test_names_stay_on_one_line() -> None:
 
 
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**20), 10**20),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(),
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=6), inner, max_size=4)),
     max_leaves=20,
 )

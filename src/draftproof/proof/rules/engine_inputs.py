@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from draftproof.drafters.values import show
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Evidence, Finding
 from draftproof.proof.judging import (
@@ -69,11 +70,13 @@ def aux_layer_offset(case: Case, earlier: frozenset[str]) -> Said:
     for one, found in about_version(case, "AUX_LAYER_OFFSET", symptom=False):
         inferred = named_only and one.fit is Fit.RELEASE  # the layout of the published file
         confidence = LIKELY if inferred else found
-        ids = f" (ids {list(layout.taps.value)})" if layout.taps else ""
+        ids = f" (ids {show(list(layout.taps.value), 120)})" if layout.taps else ""
         says = f"{build_of(case)} {one.fact.says}{ids}"
         where = f"drafter.config.{layout.taps.path}" if layout.taps else "drafter.name"
         evidence = (
-            case.evidence(where, f"ids {list(layout.taps.value)}" if layout.taps else str(case.drafter.name)),
+            case.evidence(
+                where, f"ids {show(list(layout.taps.value), 120)}" if layout.taps else str(case.drafter.name)
+            ),
             version_evidence(case),
             matrix_evidence(one),
         )

@@ -17,7 +17,11 @@ _RUNS = re.compile(r"speculative_impl_draft_dflash|SpecDecoding metrics|dflash_w
 _QUANTISED_FAILS = re.compile(
     r"mat1 and mat2 to have the same dtype.*Float8|QKVParallelLinear'? object has no attribute '?weight", re.IGNORECASE
 )
-_SWA_REFUSED = re.compile(r"mixed sliding/full dflash drafts|mixed sliding.*NotImplementedError", re.IGNORECASE)
+_SWA_REFUSED = re.compile(
+    r"mixed sliding/full|NotImplementedError.*(?:sliding|layer_types)|mixed (?:layer|attention) types|"
+    r"(?:requires?|needs?|set|provide).{0,40}swa_window_size",
+    re.IGNORECASE,
+)
 
 
 def matrix_evidence(one: Applied) -> Evidence:
