@@ -88,8 +88,9 @@ format: $(STAMP)  ## rewrite to the project's format
 types: $(STAMP)  ## mypy
 	@$(BIN)/mypy
 
-docs: $(STAMP)  ## drawings and generated blocks of README.md
+docs: $(STAMP)  ## drawings, docs/findings.md, docs/engines.md, generated blocks
 	@$(BIN)/python scripts/draw_pipeline.py docs/pipeline.svg
+	@$(BIN)/python scripts/render_findings.py
 	@$(BIN)/python scripts/render_readme.py
 
 bench: $(STAMP)  ## equality and speed here, into results/; then make docs

@@ -22,6 +22,7 @@ DOCUMENTS = [
     "docs/lab.md",
     "docs/measured.md",
 ]
+DOCUMENTS += ["docs/findings.md", "docs/engines.md"]
 
 
 def script(name: str) -> ModuleType:
@@ -37,6 +38,12 @@ def script(name: str) -> ModuleType:
 def test_generated_blocks_are_fresh(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     assert script("render_readme").render(text) == text, "stale: run make docs"
+
+
+@pytest.mark.parametrize("name", ["docs/findings.md", "docs/engines.md"])
+def test_documents_of_the_rules_are_fresh(name):
+    render = script("render_findings").DOCUMENTS[name]
+    assert (ROOT / name).read_text(encoding="utf-8") == render(), "stale: run make docs"
 
 
 def test_the_drawing_is_fresh():
