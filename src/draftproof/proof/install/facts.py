@@ -37,6 +37,8 @@ class Fact:
     asks: str
     values: tuple[Value, ...]
     change: str | None = None
+    headline: str = ""
+    headline_if_bad: bool = False
 
     def named(self, value: str) -> Value:
         return next((v for v in self.values if v.value == value), Value(value, "unknown", value))
@@ -93,10 +95,7 @@ class Held:
 def known(engine: str) -> dict[str, Fact]:
     """The facts of an engine by id, in the order they are shown; empty for one that is not known."""
     text = (resources.files("draftproof.proof.install") / "facts.toml").read_text(encoding="utf-8")
-    found = [
-        Fact(e["engine"], e["id"], e["asks"], tuple(Value(**v) for v in e["values"]), e.get("change"))
-        for e in tomllib.loads(text)["fact"]
-    ]
+    found = [Fact(**{**e, "values": tuple(Value(**v) for v in e["values"])}) for e in tomllib.loads(text)["fact"]]
     return {f.id: f for f in found if f.engine == engine}
 
 

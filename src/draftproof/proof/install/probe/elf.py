@@ -112,7 +112,7 @@ def _dynamic(
         strings = _offset(segments, tables[0])
         texts = {tag: [_text(file, strings + value) for t, value in pairs if t == tag] for tag, _ in pairs}
         found["needed"] = texts.get(_NEEDED, [])
-        found["soname"] = (texts.get(_SONAME) or [None])[0]
+        found["soname"] = next(iter(texts.get(_SONAME, [])), None)
         paths = texts.get(_RUNPATH) or texts.get(_RPATH) or []
         found["search"] = [part for path in paths for part in path.split(":") if part]
     return found
