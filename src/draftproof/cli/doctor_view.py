@@ -19,6 +19,7 @@ from draftproof.proof.install.cases import install_of
 from draftproof.proof.install.closing import closing, exit_code, extensions
 from draftproof.proof.install.hosts import Host
 from draftproof.proof.install.probe.extensions import DRIVERS
+from draftproof.proof.install.rows import short, together
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _SIGNS = {
@@ -207,12 +208,12 @@ def _drafter(install: dict[str, Any]) -> list[Any]:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", f"drafter ({chain['format']})", "file", "engine"):
         table.add_column(column, overflow="fold")
-    for row in chain["rows"]:
+    for row in together(chain["rows"]):
         sign, style = ("✓", "green") if row["same"] else ("✗", "red")
-        engine = row.get("refused") or f"{row['engine']}" + (
-            f" ({row['note']})" if row["note"] and not row["same"] else ""
-        )
-        table.add_row(Text(sign, style), printable(row["field"]), printable(str(row["file"])), printable(engine))
+        engine = row.get("refused") or short(row["engine"])
+        if row["note"] and not row["same"]:
+            engine += f" ({row['note']})"
+        table.add_row(Text(sign, style), printable(row["field"]), printable(short(row["file"])), printable(engine))
     return [table]
 
 

@@ -9,6 +9,7 @@ from draftproof.proof.case import Case
 from draftproof.proof.findings import Finding
 from draftproof.proof.install.cases import install_of
 from draftproof.proof.install.facts import known
+from draftproof.proof.install.rows import together
 
 COULD_NOT_TELL = ("INSTALL_UNREACHABLE", "INSTALL_UNFINISHED")
 _WHOLE = (
@@ -107,7 +108,7 @@ def _drafter(install: Mapping[str, Any]) -> list[str]:
         return []
     if chain.get("failed"):
         return [f"this drafter could not be sent through: {chain['failed']}"]
-    differ = [row["field"] for row in chain["rows"] if not row["same"]]
+    differ = [row["field"] for row in together(chain["rows"]) if not row["same"]]
     if not differ:
         return [f"this drafter's config arrives as the file means it ({len(chain['rows'])} fields)"]
     return [f"this drafter is misread: {', '.join(differ[:6])}{', …' * (len(differ) > 6)}"]

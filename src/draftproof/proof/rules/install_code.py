@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Evidence, Finding
 from draftproof.proof.install.cases import install_of
+from draftproof.proof.install.rows import described, together
 from draftproof.proof.rules.registry import Said, rule
 
 
@@ -49,28 +48,9 @@ def source_diverges(case: Case, earlier: frozenset[str]) -> Said:
 def misread(case: Case, earlier: frozenset[str]) -> Said:
     install = install_of(case) or {}
     chain = (install.get("behaviour") or {}).get("chain") or {}
-    for row in grouped(chain.get("rows") or []):
+    for row in together(chain.get("rows") or []):
+        if row["same"]:
+            continue
         file = Evidence(f"file: {row['file']}", case.where("drafter.config"))
         engine = Evidence(f"engine: {row['engine']}", f"{install['host']}: {row['where']}")
         yield Finding("INSTALL_DRAFTER_MISREAD", "error", 0.95, described(row), (file, engine))
-
-
-def grouped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that differ; layers of the same difference become one row."""
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in rows:
-        if row["same"]:
-            continue
-        layer = row["field"].startswith("layer ") and row["field"] != "layer_types"
-        key = (row["field"],) if not layer else ("layer", *(str(row.get(k)) for k in ("file", "engine", "refused")))
-        known = found.get(key)
-        field = row["field"] if known is None else f"{known['field']}, {row['field'].removeprefix('layer ')}"
-        found[key] = {**row, "field": field.replace("layer ", "layers ") if known else field}
-    return list(found.values())
-
-
-def described(row: dict[str, Any]) -> str:
-    if row.get("refused"):
-        return f"{row['field']} ({row['file']}) is refused: {row['refused']}"
-    note = f" ({row['note']})" if row["note"] else ""
-    return f"{row['field']}: the file means {row['file']}, the engine sees {row['engine']}{note}"

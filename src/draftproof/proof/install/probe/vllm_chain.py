@@ -48,12 +48,10 @@ def _taps(linker: Linker, config: dict[str, Any], seen: Any) -> list[dict[str, A
     ]
     ways += [("taps (V2 runner)", vllm_calls.ids_v2, vllm_calls.V2_IDS, "get_eagle3_aux_layers_from_config")]
     rows = []
-    for field, call, module, name in ways:
+    for field, call, module, name in ways if _has_v2(linker) else ways[:1]:
         try:
             got = call(linker, seen)
         except Absent:
-            continue
-        if got is None and field.endswith("(V2 runner)") and not _has_v2(linker):
             continue
         ascending = sorted(got) if got is not None else None  # hidden states are collected in layer order
         shift = "each one layer early" if meant and ascending == [i - 1 for i in sorted(meant)] else ""
