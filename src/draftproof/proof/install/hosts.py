@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shlex
 import subprocess
@@ -122,16 +123,14 @@ def _ask(host: Host, wish: Wish, progress: Progress) -> Answer:
 
 def _send(child: subprocess.Popen[bytes], text: str) -> None:
     assert child.stdin is not None
-    try:
+    with contextlib.suppress(OSError), child.stdin:  # it may be gone already: its exit code and stderr say why
         child.stdin.write(text.encode("ascii"))
-        child.stdin.close()
-    except OSError:
-        pass  # it is gone already; its exit code and stderr say why
 
 
 def _listen(stream: Any, hear: Callable[[str], None]) -> None:
-    for line in iter(lambda: stream.readline(64 << 20), b""):
-        hear(line.decode("utf-8", "replace"))
+    with stream:
+        for line in iter(lambda: stream.readline(64 << 20), b""):
+            hear(line.decode("utf-8", "replace"))
 
 
 def _answer(host: Host, wish: Wish, listener: wire.Listener, complaints: list[str], code: int, late: bool) -> Answer:

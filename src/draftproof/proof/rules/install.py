@@ -110,8 +110,12 @@ def shadowed(case: Case, earlier: frozenset[str]) -> Said:
     wrong = first is not None and (owner is None or owner["info"] != first["info"])
     if len(copies) == 1 and len(listed) == 1 and not wrong:
         return
-    others = [c["origin"] for c in copies if c["origin"] != install["taken"]] or [d["info"] for d in listed[1:]]
-    says = f"import {install['package']} takes {install['taken']}; there is also {', '.join(others[:3])}"
+    says = f"import {install['package']} takes {install['taken']}"
+    others = [c["origin"] for c in copies if c["origin"] != install["taken"]]
+    if others:
+        says += f"; there is also {', '.join(others[:3])}"
+    if len(listed) > 1:
+        says += f"; {len(listed)} distributions: {', '.join(d['name'] + ' ' + d['version'] for d in listed)}"
     if wrong and first is not None:
         says += f"; package lists show {first['name']} {first['version']} in {first['site']}"
     evidence = [Evidence(f"copy {i + 1} on the path", c["origin"]) for i, c in enumerate(copies)]

@@ -57,7 +57,8 @@ def _driver(library: str) -> bool:
 def _abi(file: str, files: list[str], suffixes: list[str] | None) -> str:
     """What is wrong with the file's tag. Nothing, if a sibling for this interpreter is there too."""
     match = _TAGGED.search(file)
-    if match is None or suffixes is None or any(file.endswith(suffix) for suffix in suffixes):
+    tagged = [suffix for suffix in suffixes or () if suffix != ".so"]
+    if match is None or suffixes is None or any(file.endswith(suffix) for suffix in tagged):
         return ""
     stem = file[: match.start()]
     if any(stem + suffix in files for suffix in suffixes):
