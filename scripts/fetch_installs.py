@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 VLLM = ("0.19.1", "0.20.1", "0.21.0", "0.22.0", "0.24.0", "0.25.0", "0.26.0", "0.28.0", "0.30.0", "0.33.0")
 SGLANG = ("0.5.10.post1", "0.5.11", "0.5.13", "0.5.14", "0.5.17", "0.5.18", "0.5.19", "0.5.23")
 MATRIX = tuple(f"vllm=={v}" for v in VLLM) + tuple(f"sglang=={v}" for v in SGLANG)
-PYTHON = "3.12"  # of the hosts that such wheels are meant for; need not be the one that runs this
+PYTHON = ".".join(platform.python_version_tuple()[:2])  # the interpreter that the tests run with
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(17, 40)),
     "manylinux1_x86_64",
@@ -49,7 +50,7 @@ def fetch(requirement: str, *, whole: bool = False) -> Path:
     folder = cache / (requirement.replace("==", "-") + ("-whole" if whole else ""))
     with tempfile.TemporaryDirectory(dir=cache, prefix=".part-") as part:
         target = Path(part) / "target"
-        subprocess.run(_pip(requirement, target), check=True, env={**os.environ, "TMPDIR": part})
+        subprocess.run(pip_words(requirement, target), check=True, env={**os.environ, "TMPDIR": part})
         if not whole:
             _prune(target)
         (target / ".complete").touch()
@@ -58,12 +59,13 @@ def fetch(requirement: str, *, whole: bool = False) -> Path:
     return folder
 
 
-def _pip(requirement: str, target: Path) -> list[str]:
-    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-    words += ["--no-cache-dir", "--no-compile", "--only-binary", ":all:", "--implementation", "cp"]
-    words += ["--python-version", PYTHON, "--target", str(target)]
-    for platform in PLATFORMS:
-        words += ["--platform", platform]
+def pip_words(requirement: str, target: Path, command: str = "install") -> list[str]:
+    """pip's command line for the wheel that a host would get, whatever runs here."""
+    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", command, "--quiet", "--no-deps"]
+    words += ["--no-cache-dir", "--only-binary", ":all:", "--implementation", "cp", "--python-version", PYTHON]
+    words += ["--no-compile", "--target", str(target)] if command == "install" else ["--dest", str(target)]
+    for name in PLATFORMS:
+        words += ["--platform", name]
     return [*words, requirement]
 
 
