@@ -140,14 +140,14 @@ def killed_install(python: Path, folder: Path, seconds: float) -> None:
 def sound(site: Path) -> bool:
     """One distribution, nothing moved aside, and every file as in an undisturbed install of it."""
     entries = [e for e in site.iterdir() if e.name.startswith(("sglang-", "~"))]
-    if len(entries) != 1 or not (entries[0] / "RECORD").exists():
+    if len(entries) != 1 or not all((entries[0] / name).exists() for name in ("RECORD", "INSTALLER")):
         return False
     version = entries[0].name.removeprefix("sglang-").removesuffix(".dist-info")
     return contents(fetch(f"sglang=={version}", whole=True) / "sglang") == contents(site / "sglang")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix != ".pyc")
+    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.parent.name != "__pycache__")
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 

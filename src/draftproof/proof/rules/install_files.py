@@ -32,10 +32,10 @@ def incomplete(case: Case, earlier: frozenset[str]) -> Said:
     "INSTALL_UNRECORDED",
     "INSTALL",
     "error",
-    meaning="A package without distribution, or a distribution without RECORD or METADATA: pip writes RECORD last, so "
-    "the install was most likely interrupted; completeness cannot be verified.",
-    derived="dist-info folder without RECORD or METADATA; a package that an import takes and no distribution owns; an "
-    "editable install is neither",
+    meaning="A package without distribution, or a distribution without RECORD, METADATA or the commands it declares: "
+    "installers write these last, so the install was most likely interrupted.",
+    derived="dist-info folder without RECORD, METADATA or INSTALLER; console scripts that RECORD does not list; a "
+    "package that an import takes and no distribution owns (an editable install is none of these)",
     remedy=_REINSTALL,
     probe="pip check; ls SITE/NAME-*.dist-info",
 )
@@ -47,6 +47,13 @@ def unrecorded(case: Case, earlier: frozenset[str]) -> Said:
         if lost:
             says = f"{one['name']} {one['version']} has no {' and no '.join(lost)}"
             yield Finding("INSTALL_UNRECORDED", "error", 0.95, says, (Evidence(says, one["info"]),))
+        elif one["unlisted"] and not one["editable"]:
+            says = f"{one['name']} {one['version']}: no command {_list(one['unlisted'])} was installed; "
+            says += "an installer writes commands last, so it did not get to its end"
+            yield Finding("INSTALL_UNRECORDED", "error", 0.9, says, (Evidence(says, one["info"]),))
+        elif one["installer"] is None and one["tags"]:
+            says = f"{one['name']} {one['version']} has no INSTALLER: unpacked by hand, or its installer was stopped"
+            yield Finding("INSTALL_UNRECORDED", "warning", 0.9, says, (Evidence(says, one["info"]),))
     if install.get("taken") and not listed:
         says = f"{install['package']} is there, but no distribution owns it"
         yield Finding("INSTALL_UNRECORDED", "error", 0.9, says, (Evidence(says, install["taken"]),))

@@ -70,8 +70,18 @@ def describe(distribution: dict[str, Any]) -> dict[str, Any]:
         "tags": re.findall(r"^Tag: (\S+)", wheel, re.M),
         "record": bool(record.strip()),
         "metadata": os.path.exists(os.path.join(info, "METADATA")) or info.endswith(".egg-info"),
+        "unlisted": unlisted_commands(_text(os.path.join(info, "entry_points.txt")), record) if record else [],
         "packages": packages(record) or _text(os.path.join(info, "top_level.txt")).split(),
     }
+
+
+def unlisted_commands(entry_points: str, record: str) -> list[str]:
+    """Commands that the distribution declares and RECORD does not know: installers write them, and the final RECORD,
+    at the very end; until then RECORD is the wheel's own."""
+    section = re.search(r"^\[console_scripts\]\s*$(.*?)(?=^\[|\Z)", entry_points, re.M | re.S)
+    names = re.findall(r"^\s*([^\s=#;]+)\s*=", section[1], re.M) if section else []
+    listed = {line.partition(",")[0].strip('"').rpartition("/")[2].partition(".exe")[0] for line in record.splitlines()}
+    return [name for name in names if name not in listed]
 
 
 def packages(record: str) -> list[str]:
