@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from draftproof.cli.flags import with_flags
 from draftproof.cli.options import JsonFlag
 from draftproof.cli.terminal import note
 from draftproof.errors import UnavailableError, UsageError
@@ -17,17 +19,25 @@ SCHEMA = "draftproof.doctor/1"
 LEVEL_HELP = "Only these levels: provenance (always), integrity, importability, source, behaviour. Repeatable."
 
 
-def doctor(
+@dataclass(frozen=True)
+class WhereFlags:
+    """Which interpreter, folder or hosts."""
+
     python: Annotated[
         str | None, typer.Option("--python", metavar="PATH", help="Another environment's interpreter. [default: this]")
-    ] = None,
+    ] = None
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="DIR", help="A plain folder (pip install --target DIR).")
-    ] = None,
+    ] = None
     ssh: Annotated[
         list[str] | None,
         typer.Option("--ssh", metavar="HOST[:PYTHON]", help="Another host, over your own ssh. Repeatable."),
-    ] = None,
+    ] = None
+
+
+@with_flags
+def doctor(
+    where: WhereFlags,
     engine: Annotated[
         str | None,
         typer.Option("--engine", metavar="NAME", help="Distribution to look at. [default: vllm and sglang if there]"),
@@ -57,7 +67,7 @@ def doctor(
     from draftproof.proof.install.hosts import Wish, ask
     from draftproof.proof.rules import judge
 
-    hosts = chosen_hosts(python, prefix, ssh or [])
+    hosts = chosen_hosts(where.python, where.prefix, where.ssh or [])
     if timeout < 5:
         raise UsageError(f"--timeout {timeout:g} is out of range: it must be at least 5 seconds")
     config = None if drafter is None else read_config(drafter)
