@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from installs_results import keep_release
 from installs_truth import BY_CALLING, TRUTH
 
 from support.installs import codes, look
@@ -23,29 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from fetch_installs import MATRIX, fetch
 
 pytestmark = pytest.mark.installs
-
-_told: dict[str, dict[str, Any]] = {}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kept_results() -> Iterator[None]:
-    """results/installs.json, if a folder is named and the whole matrix was run."""
-    yield
-    folder = os.environ.get("DRAFTPROOF_RESULTS")
-    if folder and set(_told) == set(TRUTH):
-        from draftproof.bench.provenance import provenance
-        from draftproof.bench.results import write_result
-
-        cells = [cell for release in _told.values() for cell in release["cells"].values()]
-        document = {
-            "schema_version": "draftproof.installs/1",
-            "cells": len(cells),
-            "right": sum(cell["got"] == cell["wanted"] for cell in cells),
-            "by_behaviour": sum(cell["level"] == "behaviour" for cell in cells),
-            "releases": dict(sorted(_told.items())),
-            "provenance": provenance() | {"command": "make conformance-installs"},
-        }
-        write_result(Path(folder) / "installs.json", document)
 
 
 def hidden(requirement: str, folder: Path) -> Path:
@@ -78,10 +54,8 @@ def test_every_cell_comes_out_right(requirement: str, tmp_path: Path) -> None:
     assert case.engine.version is None
     facts = case.engine.options["install"]["facts"]
     wanted = TRUTH[requirement]
-    _told[requirement] = {
-        "cells": {k: {"wanted": v, "got": facts[k]["value"], "level": facts[k]["level"]} for k, v in wanted.items()},
-        "seconds": case.engine.options["install"]["seconds"],
-    }
+    cells = {k: {"wanted": v, "got": facts[k]["value"], "level": facts[k]["level"]} for k, v in wanted.items()}
+    keep_release(requirement, {"cells": cells, "seconds": case.engine.options["install"]["seconds"]})
     assert {fact: facts[fact]["value"] for fact in wanted} == wanted
     if wanted["dflash"] == "yes":
         assert {facts[fact]["level"] for fact in BY_CALLING[name]} == {"behaviour"}

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from installs_results import keep
 
 from support.installs import codes, environment, look, rewrite_record
 
@@ -22,6 +23,7 @@ from fetch_installs import cache_folder, fetch, pip_words
 
 pytestmark = pytest.mark.installs
 
+_killed: list[dict[str, object]] = []
 MODEL = "vllm/model_executor/models/qwen3_dflash.py"
 RUNNER = "vllm/v1/worker/gpu_model_runner.py"
 SOURCES = ("provenance", "integrity", "source", "behaviour")
@@ -119,6 +121,8 @@ def test_an_install_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None
     moment = random.Random(seed).uniform(0.8, 4.5)
     killed_install(python, tmp_path, moment)
     _, findings = look("sglang", python, levels=("provenance", "integrity", "source"))
+    _killed.append({"seconds": moment, "sound": sound(site), "found": sorted(codes(findings))})
+    keep("killed_installs", _killed)
     serious = [finding.says for finding in findings if finding.severity != "info"]
     assert bool(serious) != sound(site), (moment, serious)
 
