@@ -27,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean conformance-installs \ conformance-installs-slice
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ demo: $(STAMP)  ## same prompts, same text, three ways; one card
 	@$(BIN)/draftproof demo --model $(MODEL) --drafter $(DRAFTER)
 
 test: $(STAMP)  ## all tests that need no other engine
-	@$(BIN)/python -m pytest -n auto -m "not conformance" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n auto -m "not conformance and not installs" $(PYTEST_ARGS)
 
 conformance: $(STAMP) $(ZLAB)/.installed  ## against real peers, each in its own environment
 	@DRAFTPROOF_RESULTS=results DRAFTPROOF_ZLAB_PYTHON=$(ZLAB)/bin/python DRAFTPROOF_DRAFTER=$(DRAFTER) \
@@ -56,6 +56,13 @@ conformance: $(STAMP) $(ZLAB)/.installed  ## against real peers, each in its own
 
 conformance-slice:  ## the part of it that continuous integration runs
 	@$(MAKE) --no-print-directory conformance PYTEST_ARGS="-k 'rounds_equal and absent'"
+
+conformance-installs: $(STAMP)  ## doctor on 18 releases of vLLM and SGLang, really installed (fetches 9 GB, keeps 2)
+	@DRAFTPROOF_RESULTS=results $(BIN)/python -m pytest -m installs tests/conformance $(PYTEST_ARGS)
+
+conformance-installs-slice:  ## three of them: the part that continuous integration runs
+	@$(MAKE) --no-print-directory conformance-installs \
+	  PYTEST_ARGS="-k '(every_cell and (0.20.1 or 0.33.0 or 0.5.19)) or intact or back_ported'"
 
 $(ZLAB)/.installed: tests/conformance/requirements-zlab.txt constraints.txt
 	@test -x $(ZLAB)/bin/python || $(PYTHON) -m venv $(ZLAB)

@@ -21,6 +21,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.markexpr == "installs" and "installs_results" in sys.modules:
+        sys.modules["installs_results"].write()
     folder = os.environ.get("DRAFTPROOF_RESULTS")
     chosen = session.config.option.markexpr == "conformance" and not session.config.option.keyword
     if folder and _outcomes and chosen:
