@@ -142,7 +142,9 @@ class _Reader:
         self.facts.starts += 1
         if self.facts.tally.total.windows:
             windows = self.facts.tally.total.windows
-            self.facts.notes.append(f"{self.name}:{self.last}: the server starts again; {windows} windows before it left")
+            self.facts.notes.append(
+                f"{self.name}:{self.last}: the server starts again; {windows} windows before it left"
+            )
             self.facts.tally = Tally()
 
     def _keep(self, number: int, line: str) -> None:

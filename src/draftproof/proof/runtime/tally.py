@@ -139,7 +139,6 @@ class Tally:
         worked = before.length is not None and before.length >= 1.3
         return (before, after) if worked and before.drafts >= _ENOUGH and after.drafts >= _ENOUGH else None
 
-
     def _point(self, drafts: float, accepted: float) -> None:
         held = self._held
         held[0] += drafts
