@@ -100,7 +100,7 @@ def comparisons(case: Case) -> Iterator[Comparison]:
 
 
 def axes_between(case: Case, one: Observation, other: Observation) -> frozenset[str]:
-    keys = set(one.conditions) | set(other.conditions)
+    keys = {key for key in {*one.conditions, *other.conditions} if not _one_sided_bound(key, one, other)}
     differing = {key for key in keys if _value(case, one, key) != _value(case, other, key)}
     return frozenset(axis for key in differing if (axis := axis_of(key)) is not None)
 
@@ -132,6 +132,14 @@ def plain_runs(case: Case) -> Iterator[Comparison]:
 
 def with_drafter(case: Case, observation: Observation) -> bool:
     return fact(case, "drafter", observation) is not False
+
+
+def _one_sided_bound(key: str, one: Observation, other: Observation) -> bool:
+    """ "At least two drafted tokens" beside an observation that says nothing of k sets nothing apart."""
+    if not key.endswith("_min"):
+        return False
+    plain = base_key(key)
+    return not all(any(base_key(name) == plain for name in side.conditions) for side in (one, other))
 
 
 def _value(case: Case, seen: Observation, key: str) -> Any:

@@ -15,7 +15,6 @@ from draftproof.proof.rules.saying import (
     PRIMARY,
     PUBLISHED,
     ask,
-    figure,
     logged,
     named,
     seen,
@@ -145,7 +144,7 @@ def step_cost_high(case: Case, earlier: frozenset[str]) -> Said:
 @rule(
     "K_TOO_LARGE",
     "COST",
-    "info → warning if a smaller k is at least 10 % faster in the primary workload, or speculation is slower than the baseline",
+    "info → warning if a smaller k is at least 10 % faster in the primary workload, or speculation loses to the baseline",
     meaning="Long drafts are wasted.",
     derived="sweep: best tok_s at a smaller k; or k >= 7 and AL - 1 <= k / 5",
     remedy="Use the k with the best tok/s.",
@@ -182,9 +181,9 @@ def _smaller_k(case: Case, it: Acceptance) -> Iterator[tuple[Comparison, float, 
     own = number(case.primary.metrics, "tok_s") if case.primary is not None else None
     for one in comparisons(case):
         its = number(one.other.metrics, "tok_s")
-        if own and its is not None and one.only("k") and it.k and one.its.k_sure and one.its.k and one.its.k < it.k:
-            if its > own:
-                yield one, its / own, one.its.k
+        smaller = one.only("k") and it.k and one.its.k_sure and one.its.k and one.its.k < it.k
+        if own and its is not None and its > own and smaller and one.its.k:
+            yield one, its / own, one.its.k
 
 
 @rule(

@@ -35,7 +35,7 @@ def rate_misread(case: Case, earlier: frozenset[str]) -> Said:
         return
     length = 1 + it.k * it.rate
     if it.rate < 0.35 and it.k >= 7 and length >= 3.0:
-        says = f"A rate of {it.rate:.0%} of {it.k:g} drafted tokens is {length:.1f} tokens per pass: long drafts, not bad ones."
+        says = f"A rate of {it.rate:.0%} of {it.k:g} drafted tokens is {length:.1f} tokens per pass: long drafts, not bad."
         yield Finding("RATE_MISREAD", "info", confidence(it), says, seen(case))
 
 
@@ -79,7 +79,7 @@ def _contradiction(case: Case) -> tuple[str, str] | None:
             if isinstance(printed, int | float) and abs(printed - counted) > 0.1:
                 return (
                     key,
-                    f"A length of {printed:g} is printed; {accepted:g} accepted in {drafts:g} drafts make {counted:.2f}.",
+                    f"A length of {printed:g} is printed; {accepted:g} tokens in {drafts:g} drafts make {counted:.2f}.",
                 )
     if drafted and accepted is not None and isinstance(rate, int | float) and abs(rate - accepted / drafted) > 0.01:
         return (

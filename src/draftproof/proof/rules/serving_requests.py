@@ -10,8 +10,20 @@ from draftproof.proof.comparing import Comparison, at_least, comparisons, fact
 from draftproof.proof.findings import Finding
 from draftproof.proof.quantities import number
 from draftproof.proof.rules.registry import Said, rule
-from draftproof.proof.rules.saying import CANDIDATE, COUNTED, PRIMARY, PUBLISHED, WORDS, ask, both, confidence, figure
-from draftproof.proof.rules.saying import logged, named, seen
+from draftproof.proof.rules.saying import (
+    CANDIDATE,
+    COUNTED,
+    PRIMARY,
+    PUBLISHED,
+    WORDS,
+    ask,
+    both,
+    confidence,
+    figure,
+    logged,
+    named,
+    seen,
+)
 from draftproof.proof.rules.serving_cache import bad, failed
 from draftproof.proof.versions import Fit, build_of, runner_of
 

@@ -7,7 +7,7 @@ from draftproof.proof.comparing import comparisons
 from draftproof.proof.findings import Finding
 from draftproof.proof.quantities import acceptance, number
 from draftproof.proof.rules.registry import Said, rule
-from draftproof.proof.rules.saying import PRIMARY, PUBLISHED, WORDS, both, confidence, figure, named, seen
+from draftproof.proof.rules.saying import PUBLISHED, WORDS, both, confidence, figure, named, seen
 
 _SMALL = ("small", "short", "test", "debug", "toy", "smoke")
 _FEW_SAMPLES = 50_000  # published drafters saw several hundred thousand answers
@@ -44,7 +44,7 @@ def train_serve_gap(case: Case, earlier: frozenset[str]) -> Said:
         accuracy = number(training.metrics, "train_accuracy")
         place = f"observations.{index}.metrics"
         if accuracy is not None and accuracy >= 0.6 and poor:
-            says = f"Training accuracy is {accuracy:.0%}, serving shows {figure(it)}: the metric leaks or the sides differ."
+            says = f"Training accuracy is {accuracy:.0%}, serving shows {figure(it)}: a leak, or two different sides."
             evidence = (case.evidence(f"{place}.train_accuracy", f"train_accuracy = {accuracy}"), *seen(case))
             yield Finding("TRAIN_SERVE_GAP", "warning", confidence(it), says, evidence)
             return
@@ -86,7 +86,7 @@ def drafter_checkpoint_weak(case: Case, earlier: frozenset[str]) -> Said:
         if epoch is None or before is None or not one.only("training") or before >= epoch:
             continue
         if one.mine.length is not None and one.its.length is not None and one.its.length - one.mine.length > 0.05:
-            says = f"Epoch {epoch:g} accepts less than epoch {before:g}: {figure(one.mine)}, {named(one)}: {figure(one.its)}."
+            says = f"Epoch {epoch:g}: {figure(one.mine)}; {named(one)}, epoch {before:g}: {figure(one.its)}."
             yield Finding("DRAFTER_CHECKPOINT_WEAK", "warning", PUBLISHED, says, both(case, one))
             return
 

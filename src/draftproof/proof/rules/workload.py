@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from draftproof.proof.case import Case
 from draftproof.proof.comparing import comparisons, fact
 from draftproof.proof.findings import Finding
@@ -163,4 +165,4 @@ def _steepest(case: Case) -> float | None:
     points.sort()
     if len(points) < 3:
         return None
-    return min(after / before if before else 1.0 for (_, before), (_, after) in zip(points, points[1:], strict=False))
+    return min(after / before if before else 1.0 for (_, before), (_, after) in itertools.pairwise(points))
