@@ -84,9 +84,8 @@ def conclude(case: Case) -> Verdict:
     causes = rank([finding for finding in kept if _is_cause(finding)])
     others = tuple(finding for finding in kept if not _is_cause(finding))
     questions = _relevant(judged.questions, kept, kind)
-    return Verdict(
-        kind, _confidence(kind, kept), causes, others, questions, _next_probe(kind, causes, others, questions)
-    )
+    probe = _next_probe(kind, causes, others, questions)
+    return Verdict(kind, _confidence(kind, kept), causes, others, questions, probe)
 
 
 def _kind(case: Case, counting: list[Finding]) -> Kind:

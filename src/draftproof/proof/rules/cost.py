@@ -144,7 +144,7 @@ def step_cost_high(case: Case, earlier: frozenset[str]) -> Said:
 @rule(
     "K_TOO_LARGE",
     "COST",
-    "info → warning if a smaller k is at least 10 % faster in the primary workload, or speculation loses to the baseline",
+    "info → warning if a smaller k is at least 10 % faster in the primary workload, or the baseline is faster",
     meaning="Long drafts are wasted.",
     derived="sweep: best tok_s at a smaller k; or k >= 7 and AL - 1 <= k / 5",
     remedy="Use the k with the best tok/s.",

@@ -35,7 +35,7 @@ def rate_misread(case: Case, earlier: frozenset[str]) -> Said:
         return
     length = 1 + it.k * it.rate
     if it.rate < 0.35 and it.k >= 7 and length >= 3.0:
-        says = f"A rate of {it.rate:.0%} of {it.k:g} drafted tokens is {length:.1f} tokens per pass: long drafts, not bad."
+        says = f"A rate of {it.rate:.0%} of {it.k:g} drafted tokens is {length:.1f} tokens per pass: long, not bad."
         yield Finding("RATE_MISREAD", "info", confidence(it), says, seen(case))
 
 

@@ -101,8 +101,8 @@ def output_not_lossless(case: Case, earlier: frozenset[str]) -> Said:
     if differs and fact(case, "temperature") == 0:
         says = "At temperature 0 the text differs from plain decoding; a near tie of two tokens would do that as well."
         key = "output" if "output" in first.metrics else "first_divergence_token"
-        evidence = (case.evidence(f"{PRIMARY}.{key}", f"{key} = {first.metrics[key]}"),)
-        yield Finding("OUTPUT_NOT_LOSSLESS", "warning", COUNTED, says, evidence)
+        place = case.evidence(f"{PRIMARY}.{key}", f"{key} = {first.metrics[key]}")
+        yield Finding("OUTPUT_NOT_LOSSLESS", "warning", COUNTED, says, (place,))
     elif differs and fact(case, "temperature") is None:
         yield ask("the temperature of the requests", "--workload temperature=0")
 
