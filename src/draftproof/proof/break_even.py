@@ -136,7 +136,7 @@ def _advice(choices: tuple[Choice, ...], it: Acceptance, measured: bool) -> str:
     worst = max(choices, key=lambda c: c.gain_low)
     best = max(choices, key=lambda c: c.gain_high)
     if best.gain_high < 1.0:
-        return f"Switch drafting off here: no length is faster than plain decoding (best {best.gain_high:.2f}x at N = {best.n})."
+        return f"Switch drafting off here: at best (N = {best.n}) it is {best.gain_high:.2f}x of plain decoding."
     if measured or worst.n == best.n:
         return (
             f"Draft N = {best.n} tokens: {best.gain_high:.2f}x, from the {'measured costs' if measured else 'curve'}."

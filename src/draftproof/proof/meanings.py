@@ -108,7 +108,8 @@ def length_ci95(it: Acceptance) -> Interval | None:
     """
     if it.length is None or not it.drafts or it.drafts < 2:
         return None
-    if it.curve and all(a >= b for a, b in zip((1.0, *it.curve), it.curve, strict=False)):
+    agrees = abs(1.0 + sum(it.curve) - it.length) <= 0.1  # else the curve is of other drafts, or wrong
+    if it.curve and agrees and all(a >= b for a, b in zip((1.0, *it.curve), it.curve, strict=False)):
         shares = -np.diff([1.0, *it.curve, 0.0])
         draws = np.random.default_rng(_SEED).multinomial(round(it.drafts), shares / shares.sum(), size=_RESAMPLES)
         means = 1.0 + draws @ np.arange(len(shares)) / round(it.drafts)
