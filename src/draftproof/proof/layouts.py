@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal
 
 from draftproof.drafters.formats.zlab import build_target_layer_ids
 from draftproof.drafters.pairing import text_part
 from draftproof.proof.case import Case
+from draftproof.proof.layout_keys import DFLASH_FAMILY, GGUF_NAMES, MASK_KEYS, ROPE_PLACES, SPECULATORS_KEYS, TAP_KEYS
 
 Kind = Literal["z-lab", "speculators", "gguf", "unknown"]
-DFLASH_FAMILY = ("dflash", "dflash2", "dspark")
-TAP_KEYS = (
-    "target_layer_ids",
-    "aux_hidden_state_layer_ids",
-    "eagle_aux_hidden_state_layer_ids",
-    "dspark_target_layer_ids",
-)
-MASK_KEYS = ("mask_token_id", "mask_token", "dspark_noise_token_id")
-_SPECULATORS = ("speculators_model_type", "speculators_config", "aux_hidden_state_layer_ids")
-_ROPE_PLACES = ("rope_parameters", "rope_scaling")
 
 
 @dataclass(frozen=True)
@@ -51,12 +41,18 @@ class Layout:
         """May a missing key be taken as missing? Not in excerpts."""
         return bool(self.config) and not self.config.get("_truncated") and self.kind != "gguf"
 
+    @property
+    def layers_complete(self) -> bool:
+        """The same for the object that describes the layers."""
+        return self.complete and bool(self.decoder[1]) and not self.decoder[1].get("_truncated")
+
     def find(self, *keys: str) -> Value | None:
-        """The first non-null of ``keys``, each looked for in all sections, nested ones first."""
+        """The first non-null of ``keys``, each looked for in all sections, nested ones first; GGUF names included."""
         for key in keys:
-            for prefix, section in self.sections:
-                if section.get(key) is not None:
-                    return Value(prefix + key, section[key])
+            for name in (key, *GGUF_NAMES.get(key, ())) if self.kind == "gguf" else (key,):
+                for prefix, section in self.sections:
+                    if section.get(name) is not None:
+                        return Value(prefix + name, section[name])
         return None
 
     def integer(self, *keys: str) -> int | None:
@@ -73,8 +69,7 @@ class Layout:
     @property
     def taps(self) -> Value | None:
         """Ids as stored, a tuple of whole numbers; None if absent or no such list."""
-        keys = (*TAP_KEYS, "dflash.target_layers", "target_layers")
-        found = self.find(*keys)
+        found = self.find(*TAP_KEYS)
         if found is None or not isinstance(found.value, list | tuple) or not found.value:
             return None
         if not all(type(i) is int for i in found.value):
@@ -84,7 +79,7 @@ class Layout:
     @property
     def num_taps(self) -> int | None:
         taps = self.taps
-        return len(taps.value) if taps is not None else self.integer("n_extract", "dflash.n_extract")
+        return len(taps.value) if taps is not None else self.integer("n_extract")
 
     @property
     def max_tap(self) -> Value | None:
@@ -116,23 +111,24 @@ class Layout:
 
     @property
     def block(self) -> Value | None:
-        found = self.find("block_size", "dflash.block_size", "dspark_block_size")
+        found = self.find("block_size", "dspark_block_size")
         return found if found is not None and type(found.value) is int else None
 
     @property
     def block_is_nested_only(self) -> bool:
         """Readers of the top level alone take 16 then."""
         block = self.block
-        return block is not None and block.path != "block_size" and type(self.config.get("block_size")) is not int
+        nested = block is not None and block.path.startswith("dflash_config.")
+        return nested and type(self.config.get("block_size")) is not int
 
     @property
     def mask(self) -> Value | None:
         """Mask token id as found, of whatever type."""
-        return self.find(*MASK_KEYS, "tokenizer.ggml.mask_token_id", "dflash.mask_token_id")
+        return self.find(*MASK_KEYS)
 
     @property
     def vocab_size(self) -> int | None:
-        return self.integer("vocab_size", "dflash.vocab_size")
+        return self.integer("vocab_size")
 
     @property
     def draft_vocab_size(self) -> int | None:
@@ -150,10 +146,13 @@ class Layout:
 
     @property
     def layer_types(self) -> tuple[str, ...] | None:
-        found = self.decoder[1].get("layer_types")
-        if not isinstance(found, list | tuple) or not all(isinstance(kind, str) for kind in found):
+        held = self.find("layer_types") if self.kind == "gguf" else None
+        found = held.value if held is not None else self.decoder[1].get("layer_types")
+        if not isinstance(found, list | tuple):
             return None
-        return tuple(found)
+        if self.kind == "gguf":  # a pattern of flags: does this layer slide?
+            return tuple("sliding_attention" if flag else "full_attention" for flag in found)
+        return tuple(found) if all(isinstance(kind, str) for kind in found) else None
 
     @property
     def slides(self) -> bool:
@@ -176,7 +175,7 @@ class Layout:
         types = self.layer_types
         if types is not None:
             return "full_attention" in types
-        return None if not self.complete else not self.slides
+        return None if not self.layers_complete else not self.slides
 
     @property
     def use_swa(self) -> bool:
@@ -186,7 +185,7 @@ class Layout:
     @property
     def window(self) -> Value | None:
         """Tokens a sliding layer sees; where both are given, modelopt's key wins."""
-        for key in ("swa_window_size", "sliding_window", "dflash.attention.sliding_window"):
+        for key in ("swa_window_size", "sliding_window"):
             found = self.find(key)
             if found is not None and type(found.value) is int:
                 return found
@@ -200,23 +199,31 @@ class Layout:
 
     @property
     def nested_causal(self) -> Value | None:
-        found = self.find("causal", "dflash.attention.causal", "attention.causal")
+        found = self.find("causal")
         return found if found is not None and isinstance(found.value, bool) else None
+
+    @property
+    def samples_from_anchor(self) -> bool:
+        found = self.find("sample_from_anchor")
+        return found is not None and found.value is True
 
     # --- positions ----------------------------------------------------------------------------------------------
 
     @property
     def max_positions(self) -> Value | None:
-        found = self.find("max_position_embeddings", "dflash.context_length")
+        found = self.find("max_position_embeddings")
         return found if found is not None and type(found.value) is int else None
 
     @property
     def flat_theta(self) -> Value | None:
+        if self.kind == "gguf":
+            found = self.find("rope_theta")
+            return found if found is not None and type(found.value) in (int, float) else None
         return _theta(self.decoder, None)
 
     @property
     def nested_theta(self) -> Value | None:
-        for place in _ROPE_PLACES:
+        for place in ROPE_PLACES:
             found = _theta(self.decoder, place)
             if found is not None:
                 return found
@@ -238,7 +245,7 @@ def _theta(section: tuple[str, Mapping[str, Any]], place: str | None) -> Value |
 
 def rope_scaling(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The scaling a (text) config asks for; None for plain RoPE."""
-    for place in _ROPE_PLACES:
+    for place in ROPE_PLACES:
         inner = config.get(place)
         if isinstance(inner, Mapping):
             kind = inner.get("rope_type", inner.get("type"))
@@ -255,30 +262,11 @@ def layout_of(case: Case) -> Layout:
 def read_layout(config: Mapping[str, Any] | None) -> Layout:
     if not config:
         return Layout("unknown")
-    return _read(_Same(config))
-
-
-class _Same:
-    """Lets a config be remembered by identity: rules ask for the layout of the same case many times."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = config
-
-    def __hash__(self) -> int:
-        return id(self.config)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.config is self.config
-
-
-@lru_cache(maxsize=8)
-def _read(same: _Same) -> Layout:
-    config = same.config
     if isinstance(config.get("gguf"), Mapping):
         inner = config["gguf"]
         sections = (("gguf.", inner), ("", config))
         return Layout("gguf", config, sections, ("gguf.", inner))
-    if any(key in config for key in _SPECULATORS):
+    if any(key in config for key in SPECULATORS_KEYS):
         inner = config.get("transformer_layer_config")
         if not isinstance(inner, Mapping):
             inner = {}
