@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 from draftproof.proof.case import Case, Observation
-from draftproof.proof.quantities import Acceptance, acceptance, number, ratio
+from draftproof.proof.quantities import FEW_DRAFTS, Acceptance, acceptance, number, ratio
 
 _AXES: Mapping[str, tuple[str, ...]] = {
     "context": ("context_tokens", "prompt_tokens", "context"),
@@ -96,7 +97,18 @@ def comparisons(case: Case) -> Iterator[Comparison]:
         if other.conditions.get("static"):
             continue
         its = acceptance(case, other)
-        yield Comparison(index, other, axes_between(case, first, other), mine, its, ratio(mine, its))
+        told = None if _noise(mine, its) else ratio(mine, its)
+        yield Comparison(index, other, axes_between(case, first, other), mine, its, told)
+
+
+def _noise(mine: Acceptance, its: Acceptance) -> bool:
+    """Too few drafts on a side, or a difference within two standard errors: such a ratio tells nothing."""
+    if any(side.drafts is not None and side.drafts < FEW_DRAFTS for side in (mine, its)):
+        return True
+    errors = (mine.standard_error, its.standard_error)
+    if mine.length is None or its.length is None or errors[0] is None or errors[1] is None:
+        return False
+    return abs(mine.length - its.length) <= 2 * sqrt(errors[0] ** 2 + errors[1] ** 2)
 
 
 def axes_between(case: Case, one: Observation, other: Observation) -> frozenset[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from draftproof.proof.case import Case
+from draftproof.proof.comparing import comparisons
 from draftproof.proof.findings import HIGH, Finding, Question
 from draftproof.proof.quantities import acceptance
 from draftproof.proof.rules import PAGES, judge
+from draftproof.proof.rules.serving_cache import broken_output
 
 Kind = Literal["faulty", "suspicious", "inconclusive", "healthy"]
 # What is seen, whatever the cause; everything else of warning or error severity names something that can be changed.
@@ -83,7 +86,10 @@ def conclude(case: Case) -> Verdict:
     kept = tuple(f for f in judged.findings if f.code != "HEALTHY" or (kind == "healthy" and case.observations))
     causes = rank([finding for finding in kept if _is_cause(finding)])
     others = tuple(finding for finding in kept if not _is_cause(finding))
-    questions = _relevant(judged.questions, kept, kind)
+    questions = (
+        *_relevant(judged.questions, kept),
+        *(_unexplained(case) if kind in ("healthy", "inconclusive") else ()),
+    )
     probe = _next_probe(kind, causes, others, questions)
     return Verdict(kind, _confidence(kind, kept), causes, others, questions, probe)
 
@@ -107,7 +113,8 @@ def _answerable(case: Case, codes: set[str]) -> bool:
         return not (drafter.config is None and drafter.tensors is None and drafter.files is None)
     if first.metrics.get("speed_reported") == "poor" and "BASELINE_MISSING" in codes:
         return False
-    return acceptance(case).known
+    # A run that broke for a reason no rule knows is not healthy, however well it drafted.
+    return acceptance(case).known and not broken_output(first)
 
 
 def _is_cause(finding: Finding) -> bool:
@@ -132,7 +139,19 @@ def _confidence(kind: Kind, findings: tuple[Finding, ...]) -> float:
     return max((f.confidence for f in findings if f.code in named), default=HIGH)
 
 
-def _relevant(questions: tuple[Question, ...], kept: tuple[Finding, ...], kind: Kind) -> tuple[Question, ...]:
+def _unexplained(case: Case) -> Iterator[Question]:
+    """Another observation accepts clearly more and no rule says why: what else sets the two apart?"""
+    for one in comparisons(case):
+        plain = one.other.conditions.get("drafter") is False or one.other.conditions.get("phase") == "training"
+        if one.ratio is not None and one.ratio <= 0.85 and not plain and not one.axes & {"workload", "method"}:
+            label = one.other.label or f"observation {one.index}"
+            known = f"known: {', '.join(sorted(one.axes))}" if one.axes else "nothing in the record does"
+            yield Question(
+                f"what sets the state apart from {label!r}, which accepts more ({known})", "conditions in --case"
+            )
+
+
+def _relevant(questions: tuple[Question, ...], kept: tuple[Finding, ...]) -> tuple[Question, ...]:
     """Questions that could still change something: of codes not yet found, those of found candidates first."""
     settled = {finding.code for finding in kept if finding.level == "high"}
     candidates = {finding.code for finding in kept if not finding.counts}

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.proof.case import Case
-from draftproof.proof.comparing import Comparison, at_least, comparisons, fact, plain_runs
+from draftproof.proof.comparing import Comparison, comparisons, plain_runs
 from draftproof.proof.findings import Evidence, Finding
 from draftproof.proof.quantities import Acceptance, acceptance, number
 from draftproof.proof.rules.registry import Said, rule
 from draftproof.proof.rules.saying import (
-    CANDIDATE,
     COUNTED,
     PRIMARY,
     PUBLISHED,
     ask,
-    logged,
     named,
     seen,
 )
-
-_BLOCK_METHODS = {"dflash", "dflash2", "dspark"}
 
 
 def baseline_tok_s(case: Case) -> float | None:
@@ -57,7 +53,8 @@ def cost(case: Case) -> float | None:
     return length / speedup if speedup and length is not None else None
 
 
-def _figures(case: Case, *keys: str) -> tuple[Evidence, ...]:
+def stated(case: Case, *keys: str) -> tuple[Evidence, ...]:
+    """Figures of the primary observation with their places."""
     metrics = case.primary.metrics if case.primary is not None else {}
     return tuple(case.evidence(f"{PRIMARY}.{key}", f"{key} = {metrics[key]}") for key in keys if key in metrics)
 
@@ -83,7 +80,7 @@ def _figures(case: Case, *keys: str) -> tuple[Evidence, ...]:
 def spec_slower_than_baseline(case: Case, earlier: frozenset[str]) -> Said:
     if case.primary is None:
         return
-    evidence = _figures(case, "tok_s", "baseline_tok_s", "speed_reported")
+    evidence = stated(case, "tok_s", "baseline_tok_s", "speed_reported")
     speedup = gain(case)
     if slower(case):
         says = f"Speculation is slower than plain decoding: {speedup:.2f}x." if speedup else "Reported as slower."
@@ -135,7 +132,7 @@ def step_cost_high(case: Case, earlier: frozenset[str]) -> Said:
             f"One speculative step takes {steps:.1f} plain steps, so {steps:.1f} tokens per step would only break even;"
             f" it brings {length:.2f}. Acceptance is fine, the step is dear."
         )
-        evidence = _figures(case, "step_ms", "baseline_step_ms", "tok_s", "baseline_tok_s")
+        evidence = stated(case, "step_ms", "baseline_step_ms", "tok_s", "baseline_tok_s")
         yield Finding("STEP_COST_HIGH", "warning", PUBLISHED if it.drafts is None else COUNTED, says, evidence)
         if number(case.primary.metrics if case.primary else {}, "step_ms") is None:
             yield ask("milliseconds per step with and without the drafter", "step_ms and baseline_step_ms in --case")
@@ -162,7 +159,7 @@ def k_too_large(case: Case, earlier: frozenset[str]) -> Said:
     if best is not None:
         one, faster, k = best
         says = f"{k:g} drafted tokens are {faster - 1:.0%} faster than {it.k:g} here ({named(one)})."
-        evidence = (*_figures(case, "tok_s"), case.evidence(f"{one.where}.tok_s", f"{one.other.metrics.get('tok_s')}"))
+        evidence = (*stated(case, "tok_s"), case.evidence(f"{one.where}.tok_s", f"{one.other.metrics.get('tok_s')}"))
         remedy = f"num_speculative_tokens {k:g} (SGLang counts the anchor: {k + 1:g})"
         severity = "warning" if faster >= 1.1 else "info"
         yield Finding("K_TOO_LARGE", severity, COUNTED, says, evidence, remedy)  # type: ignore[arg-type]
@@ -184,139 +181,3 @@ def _smaller_k(case: Case, it: Acceptance) -> Iterator[tuple[Comparison, float, 
         smaller = one.only("k") and it.k and one.its.k_sure and one.its.k and one.its.k < it.k
         if own and its is not None and its > own and smaller and one.its.k:
             yield one, its / own, one.its.k
-
-
-@rule(
-    "CUDAGRAPH_SHAPE_MISS",
-    "COST",
-    "error",
-    meaning="A batch size has no captured graph and falls to the slow path; acceptance is unchanged.",
-    derived=(
-        "concurrency not in the captured request counts (or concurrency * (k + 1) not in the token sizes) and "
-        "step_ms or tok_s at least 10 % worse than with an exact graph or at other counts"
-    ),
-    remedy="Capture (k + 1) * n for each n in use.",
-    probe="Step time at n - 1, n, n + 1.",
-    sources=(
-        "FreeToken#173",
-        "sparkring#213",
-        "syv-ai gotcha 27",
-    ),
-)
-def cudagraph_shape_miss(case: Case, earlier: frozenset[str]) -> Said:
-    streams = at_least(case, "concurrency")
-    if case.primary is None or streams is None:
-        return
-    missing = not_captured(case, streams)
-    for one in comparisons(case):
-        exact = one.only("capture") and one.other.conditions.get("cudagraph_capture") == "exact"
-        loss = _loss(case, one) if exact or (missing and one.only("concurrency")) else None
-        if exact and missing is False:
-            continue
-        if loss is not None and loss >= 0.1:
-            says = f"{streams:g} streams have no captured graph: {loss:.0%} slower than {named(one)}."
-            evidence = (
-                case.evidence("engine.options.cudagraph_capture_requests", str(_captured(case))),
-                case.evidence(one.where, str(dict(one.other.metrics))),
-            )
-            yield Finding("CUDAGRAPH_SHAPE_MISS", "error", COUNTED if missing else PUBLISHED, says, evidence)
-            return
-    if missing:
-        yield ask(
-            f"step time at {streams - 1:g}, {streams:g} and {streams + 1:g} streams", "three observations in --case"
-        )
-
-
-def not_captured(case: Case, streams: float) -> bool | None:
-    """Is there no graph for this many requests? None if what was captured is not known."""
-    captured = _captured(case)
-    return None if captured is None else streams not in captured
-
-
-def _captured(case: Case) -> list[float] | None:
-    requests = case.engine.options.get("cudagraph_capture_requests")
-    if isinstance(requests, list):
-        return [float(n) for n in requests if isinstance(n, int)]
-    sizes = case.engine.options.get("cudagraph_capture_sizes")  # counted in tokens, k + 1 for each request
-    if isinstance(sizes, list) and case.k is not None:
-        return [n / (case.k + 1) for n in sizes if isinstance(n, int)]
-    return None
-
-
-def _loss(case: Case, one: Comparison) -> float | None:
-    """How much worse the primary observation is: step time up, or throughput down. Throughput at another number of
-    streams counts only if fewer streams get more out of the server."""
-    assert case.primary is not None
-    mine, its = case.primary.metrics, one.other.metrics
-    step, other_step = number(mine, "step_ms"), number(its, "step_ms")
-    streams, other_streams = at_least(case, "concurrency"), at_least(case, "concurrency", one.other)
-    fewer = "concurrency" in one.axes and (other_streams or 0) < (streams or 0)
-    if step and other_step:
-        return step / other_step - 1 if not fewer else None  # a longer step for more rows is no loss
-    for key in ("tok_s", "tok_s_relative"):
-        own, other = number(mine, key), number(its, key)
-        if own and other and ("concurrency" not in one.axes or (fewer and key == "tok_s")):
-            return other / own - 1
-    return None
-
-
-@rule(
-    "DRAFT_MEMORY_EXCESS",
-    "COST",
-    "warning → error if allocation fails",
-    meaning="The drafter's KV cache or work space takes memory for the full target context or starves the KV pool.",
-    derived=(
-        "draft context equals the target context (draft_ctx_size, log 'DFlash context target/slot=') and outcome "
-        "oom or cudaMalloc failed; warning: KV pool or TTFT visibly worse with the drafter"
-    ),
-    remedy="Limit the draft context (--ctx-size-draft), reserve memory, window the draft KV.",
-    probe="Start with a small draft context.",
-    sources=(
-        "ik_llama.cpp#2366",
-        "beellama#97",
-        "z-lab#11",
-        "local-inference-lab#24",
-    ),
-)
-def draft_memory_excess(case: Case, earlier: frozenset[str]) -> Said:
-    if case.primary is None:
-        return
-    refused = logged(case, "cudaMalloc failed") or logged(case, "CUDA out of memory")
-    failed = case.primary.metrics.get("outcome") == "oom" or refused is not None
-    line = logged(case, "DFlash context target/slot=")
-    full = line is not None or _full_draft_context(case)
-    if failed and full:
-        says = "The drafter's cache is made for the target's whole context, and its allocation fails."
-        evidence = tuple(found for found in (line, refused) if found is not None) or _figures(case, "outcome")
-        yield Finding("DRAFT_MEMORY_EXCESS", "error", COUNTED, says, evidence)
-    elif failed and case.method in _BLOCK_METHODS:
-        says = "Memory ran out with a drafter; how much context the drafter reserves is not known."
-        yield Finding("DRAFT_MEMORY_EXCESS", "warning", CANDIDATE, says, _figures(case, "outcome"))
-        yield ask("the drafter's context size", "the start-up log (--log), or draft_ctx_size in --case")
-    else:
-        yield from _starved(case)
-
-
-def _full_draft_context(case: Case) -> bool:
-    draft, full = at_least(case, "draft_ctx_size"), number(case.engine.options, "ctx_size")
-    draft = draft if draft is not None else number(case.engine.options, "draft_ctx_size")
-    return draft is not None and full is not None and draft >= full
-
-
-def _starved(case: Case) -> Said:
-    """The KV pool is used at least twice as much as without the drafter and nearly full, or first tokens wait three
-    times as long although nothing is repeated (a lost prefix cache would look alike there)."""
-    assert case.primary is not None
-    for one in plain_runs(case):
-        mine, its = number(case.primary.metrics, "kv_cache_usage"), number(one.other.metrics, "kv_cache_usage")
-        if mine is not None and its is not None and mine >= 0.8 and mine >= 2 * its:
-            says = f"The KV pool is {mine:.0%} full with the drafter and {its:.0%} without it."
-            evidence = (*_figures(case, "kv_cache_usage"), case.evidence(f"{one.where}.kv_cache_usage", f"{its}"))
-            yield Finding("DRAFT_MEMORY_EXCESS", "warning", PUBLISHED, says, evidence)
-            return
-        wait, other = number(case.primary.metrics, "ttft_s"), number(one.other.metrics, "ttft_s")
-        loaded = (at_least(case, "concurrency") or 1) > 1 or fact(case, "load") == "high"
-        if wait is not None and other and wait >= 3 * other and loaded and not fact(case, "repeated_prompt"):
-            says = f"Under load first tokens take {wait:g} s with the drafter and {other:g} s without it."
-            yield Finding("DRAFT_MEMORY_EXCESS", "warning", 0.6, says, _figures(case, "ttft_s"))
-            return

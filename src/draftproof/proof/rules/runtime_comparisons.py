@@ -112,7 +112,7 @@ def acceptance_drops_on_cache_hit(case: Case, earlier: frozenset[str]) -> Said:
         return
     for one in comparisons(case):
         cold = fact(case, "cached_prefix", one.other) is False or one.other.conditions.get("prefix_caching") is False
-        if cold and one.only("cache") and one.ratio is not None and one.ratio <= 0.8:
+        if cold and one.only("cache", "request") and one.ratio is not None and one.ratio <= 0.8:
             yield _found(case, "ACCEPTANCE_DROPS_ON_CACHE_HIT", one, "Acceptance is lower on a prefix-cache hit")
             return
 

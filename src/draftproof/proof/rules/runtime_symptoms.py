@@ -92,7 +92,12 @@ def _straddles(it: Acceptance) -> bool:
 )
 def acceptance_exact_zero(case: Case, earlier: frozenset[str]) -> Said:
     it = acceptance(case)
-    if "TOO_FEW_SAMPLES" in earlier or not is_zero(it):
+    if "TOO_FEW_SAMPLES" in earlier:
+        return
+    if not it.known and it.said == "near_zero":
+        says = "Acceptance is reported as near zero; no figure is given."
+        yield Finding("ACCEPTANCE_EXACT_ZERO", "warning", WORDS, says, seen(case))
+    if not is_zero(it):
         return
     says = f"Practically nothing is accepted: {figure(it)}."
     yield Finding("ACCEPTANCE_EXACT_ZERO", "warning", max(confidence(it), PUBLISHED), says, seen(case))
@@ -124,8 +129,8 @@ def acceptance_low(case: Case, earlier: frozenset[str]) -> Said:
         yield Finding("ACCEPTANCE_LOW", "warning", confidence(it), f"Acceptance is low: {figure(it)}{off}.", seen(case))
         if not it.k_sure:
             yield ask("drafted tokens per step", "--launch, or --workload num_speculative_tokens=N")
-    elif not it.known and it.said in ("much_lower", "near_zero"):
-        says = f"Acceptance is reported as {it.said.replace('_', ' ')}; no figure is given."
+    elif not it.known and it.said == "much_lower":
+        says = "Acceptance is reported as much lower; no figure is given."
         yield Finding("ACCEPTANCE_LOW", "warning", WORDS, says, seen(case))
     elif not it.known and case.observations:
         yield ask("accepted tokens, drafted tokens and drafts", "--log FILE or --metrics URL")
@@ -287,11 +292,9 @@ def healthy(case: Case, earlier: frozenset[str]) -> Said:
     it = acceptance(case)
     if "TOO_FEW_SAMPLES" in earlier or not it.known or is_zero(it):
         return
-    if it.line is None and it.method == "ngram":
-        return
-    bounded = it.length is not None and not it.k_sure and case.primary is not None and _from_rate(case)
-    band = it.rate is not None and it.rate >= 0.3 if bounded else it.length is not None and it.length >= (it.line or 9)
-    if band:
+    bounded = it.line is None or (not it.k_sure and _from_rate(case))
+    high_rate = it.rate is not None and it.rate >= 0.3
+    if high_rate if bounded else it.length is not None and it.length >= (it.line or 0.0):
         yield Finding("HEALTHY", "info", confidence(it), f"Acceptance is in the normal band: {figure(it)}.", seen(case))
 
 

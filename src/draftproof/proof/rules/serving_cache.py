@@ -12,6 +12,7 @@ from draftproof.proof.rules.saying import CANDIDATE, COUNTED, PRIMARY, PUBLISHED
 
 _BLOCK_METHODS = {"dflash", "dflash2", "dspark"}
 _FAILED = {"crash", "http_400", "http_500", "load_error", "oom"}
+_FINE_WORDS = {"ok", "normal", "unchanged"}
 _BAD_OUTPUT = {"corrupt", "degenerate_repetition", "reasoning_truncated", "tool_arguments_mangled"}
 _MANY_QUERIES = 10_000
 
@@ -22,22 +23,29 @@ def failed(observation: Observation) -> bool:
 
 def bad(case: Case, observation: Observation) -> bool | None:
     """Did the requests fail, or come out wrong, or get garbage drafts? None if nothing is said about it."""
+    broken, it = broken_output(observation), acceptance(case, observation)
+    if broken:
+        return True
+    if it.known:
+        return is_zero(it) or is_low(it)
+    if broken is False:
+        return False
+    return {"normal": False, "unchanged": None, None: None}.get(it.said, True)
+
+
+def broken_output(observation: Observation) -> bool | None:
+    """Did requests fail or come out wrong, acceptance aside? None if nothing is said about it."""
     metrics = observation.metrics
-    if (
-        failed(observation)
-        or metrics.get("output") in _BAD_OUTPUT
-        or metrics.get("tool_calls_reported") in ("lower", "corrupt")
-    ):
+    if failed(observation) or metrics.get("output") in _BAD_OUTPUT:
         return True
     right, total = number(metrics, "tool_calls_ok"), number(metrics, "tool_calls_total")
     if right is not None and total:
         return right < 0.9 * total
-    if metrics.get("outcome") == "ok" or metrics.get("output") in ("ok", "text_correct"):
-        return False
-    it = acceptance(case, observation)
-    if it.known:
-        return is_zero(it) or is_low(it)
-    return {"normal": False, "unchanged": None, None: None}.get(it.said, True)
+    reported = metrics.get("tool_calls_reported")
+    if reported is not None:
+        return reported not in _FINE_WORDS
+    fine = metrics.get("outcome") == "ok" or metrics.get("output") in ("ok", "text_correct")
+    return False if fine else None
 
 
 @rule(
@@ -132,14 +140,14 @@ def prefix_cache_draft_kv(case: Case, earlier: frozenset[str]) -> Said:
     fine = [one for one in runs if bad(case, one.other) is False]
     if any(fact(case, "cached_prefix", one.other) is True and "method" not in one.axes for one in fine):
         return  # most cached prompts are fine: not a missing cache but a rarer fault
-    if "ACCEPTANCE_DROPS_ON_CACHE_HIT" in earlier:
+    if "ACCEPTANCE_DROPS_ON_CACHE_HIT" in earlier:  # only what this run computed itself has draft K/V
         says = "Drafts are lost exactly where the prompt comes from the cache: the drafter has no context K/V there."
         evidence = seen(case)
         for one in runs:
-            if one.only("cache"):
+            if one.only("cache", "request"):
                 evidence = both(case, one)
         yield Finding("PREFIX_CACHE_DRAFT_KV", "error", COUNTED, says, evidence)
-    elif failed(first) and any(one.only("cache") for one in fine):
+    elif failed(first) and any(one.only("cache", "request") for one in fine):
         says = "Requests fail only when part of the prompt comes from the cache."
         evidence = (case.evidence(f"{PRIMARY}.outcome", f"outcome = {first.metrics.get('outcome')}"),)
         yield Finding("PREFIX_CACHE_DRAFT_KV", "error", PUBLISHED, says, evidence)
@@ -170,10 +178,11 @@ def prefix_cache_corruption(case: Case, earlier: frozenset[str]) -> Said:
     first = case.primary
     if first is None or not _caching(case, first) or not with_drafter(case, first):
         return
-    if bad(case, first) and not acceptance(case).known:
-        fine = [one for one in comparisons(case) if bad(case, one.other) is False]
-        plain = [one for one in fine if one.only("drafter") and one.other.conditions.get("drafter") is False]
-        uncached = [one for one in fine if one.only("cache") and not _caching(case, one.other)]
+    if broken_output(first):
+        fine = [one for one in comparisons(case) if broken_output(one.other) is False]
+        plain = [one for one in fine if not with_drafter(case, one.other) and one.only("drafter", "cache", "request")]
+        plain = [one for one in plain if _caching(case, one.other)]
+        uncached = [one for one in fine if one.only("cache", "request") and not _caching(case, one.other)]
         if plain and uncached:
             says = (
                 f"Only speculation and prefix cache together fail: {named(plain[0])} and {named(uncached[0])} are fine."
@@ -183,9 +192,13 @@ def prefix_cache_corruption(case: Case, earlier: frozenset[str]) -> Said:
             return
         if plain and not uncached:
             yield ask("the same requests with prefix caching off", "--no-enable-prefix-caching, then compare")
-    if "ACCEPTANCE_DROPS_OVER_TIME" in earlier and fact(case, "prefix_caching") is True and _frequent(case):
-        says = "Acceptance of frequent prompts sinks until a restart, with the prefix cache on."
-        yield Finding("PREFIX_CACHE_CORRUPTION", "warning", PUBLISHED, says, seen(case))
+    if "ACCEPTANCE_DROPS_OVER_TIME" in earlier and fact(case, "prefix_caching") is True:
+        frequent = _frequent(case)
+        says = "Acceptance sinks until a restart, with the prefix cache on."
+        sure = PUBLISHED if frequent else CANDIDATE
+        yield Finding("PREFIX_CACHE_CORRUPTION", "warning", sure, says, seen(case))
+        if not frequent:
+            yield ask("whether the prompts that lose acceptance are frequent ones", "AL by prompt, early and late")
 
 
 def _caching(case: Case, observation: Observation) -> bool:

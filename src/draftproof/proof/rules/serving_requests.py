@@ -24,7 +24,7 @@ from draftproof.proof.rules.saying import (
     named,
     seen,
 )
-from draftproof.proof.rules.serving_cache import bad, failed
+from draftproof.proof.rules.serving_cache import bad, broken_output, failed
 from draftproof.proof.versions import Fit, build_of, runner_of
 
 _SIZES = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
@@ -103,6 +103,14 @@ def output_not_lossless(case: Case, earlier: frozenset[str]) -> Said:
         key = "output" if "output" in first.metrics else "first_divergence_token"
         place = case.evidence(f"{PRIMARY}.{key}", f"{key} = {first.metrics[key]}")
         yield Finding("OUTPUT_NOT_LOSSLESS", "warning", COUNTED, says, (place,))
+    elif first.metrics.get("output") in ("corrupt", "degenerate_repetition", "tool_arguments_mangled"):
+        for one in comparisons(case):
+            plain = one.only("drafter") and one.other.conditions.get("drafter") is False
+            if plain and broken_output(one.other) is False:
+                says = f"The text is {first.metrics['output'].replace('_', ' ')}; {named(one)} is fine."
+                place = case.evidence(f"{PRIMARY}.output", f"output = {first.metrics['output']}")
+                yield Finding("OUTPUT_NOT_LOSSLESS", "warning", PUBLISHED, says, (place,))
+                return
     elif differs and fact(case, "temperature") is None:
         yield ask("the temperature of the requests", "--workload temperature=0")
 
