@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftproof.cli.flags import with_flags
+from draftproof.cli.flags import flag_name, given, with_flags
 from draftproof.cli.options import JsonFlag
 from draftproof.cli.terminal import note, rounded
 from draftproof.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNAVAILABLE, UsageError
@@ -20,70 +22,82 @@ if TYPE_CHECKING:
 CODES = {"healthy": EXIT_OK, "suspicious": EXIT_FINDINGS, "faulty": EXIT_FINDINGS, "inconclusive": EXIT_UNAVAILABLE}
 
 
-@with_flags
-def diagnose(
-    case: Annotated[
-        Path | None, typer.Option("--case", metavar="FILE", help="Facts in the format draftproof.case/1.")
-    ] = None,
-    drafter: Annotated[
-        str | None, typer.Option("--drafter", "-d", metavar="DRAFTER", help="Its folder or hub id.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", "-t", metavar="TARGET", help="Its folder or hub id.")
-    ] = None,
+def _option(panel: str, name: str, metavar: str | None, help: str, *more: str) -> Any:
+    return typer.Option(name, *more, metavar=metavar, help=help, show_default=False, rich_help_panel=panel)
+
+
+_evidence = partial(_option, "Evidence")
+_output = partial(_option, "Output")
+
+
+@dataclass(frozen=True)
+class EvidenceFlags:
+    """What there is to judge, in any combination."""
+
+    case: Annotated[Path | None, _evidence("--case", "FILE", "Facts in the format draftproof.case/1.")] = None
+    drafter: Annotated[str | None, _evidence("--drafter", "DRAFTER", "The drafter's folder or hub id.", "-d")] = None
+    target: Annotated[str | None, _evidence("--target", "TARGET", "The target's folder or hub id.", "-t")] = None
     engine: Annotated[
-        str | None,
-        typer.Option("--engine", metavar="NAME==VERSION|FILE", help="vllm==0.25.1, or a report of doctor --json."),
-    ] = None,
+        str | None, _evidence("--engine", "NAME==VERSION|FILE", "vllm==0.25.1, or what doctor --save or --json wrote.")
+    ] = None
     launch: Annotated[
-        str | None, typer.Option("--launch", metavar="LINE", help="The command line of the server, in quotes.")
-    ] = None,
+        str | None, _evidence("--launch", "LINE", "The command line that starts the server, in quotes.")
+    ] = None
     log: Annotated[
         list[str] | None,
-        typer.Option("--log", metavar="FILE|-", help="Log of vLLM, SGLang or llama.cpp; repeat for rotated files."),
-    ] = None,
+        _evidence("--log", "FILE|-", "Log of vLLM, SGLang or llama.cpp, also .gz; repeat it for rotated files."),
+    ] = None
     metrics: Annotated[
-        list[str] | None,
-        typer.Option("--metrics", metavar="FILE|URL", help="Prometheus text; twice: what was counted in between."),
-    ] = None,
+        list[str] | None, _evidence("--metrics", "FILE|URL", "Prometheus text; given twice: what lies between.")
+    ] = None
+    interval: Annotated[float | None, _evidence("--interval", "S", "Scrape a metrics URL twice, S seconds apart.")] = (
+        None
+    )
+    api_key_env: Annotated[
+        str | None, _evidence("--api-key-env", "VAR", "Environment variable that holds the server's key.")
+    ] = None
     workload: Annotated[
         list[str] | None,
-        typer.Option("--workload", metavar="NAME=VALUE", help="dataset=gsm8k temperature=0 thinking=false …"),
-    ] = None,
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="S", help="Seconds between two scrapes of one metrics URL; 0: one.")
-    ] = 0.0,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", metavar="VAR", help="Environment variable that holds the key.")
-    ] = None,
-    explain: Annotated[str | None, typer.Option("--explain", metavar="CODE", help="Print the page of a code.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the per-position curve (.png, .svg, .html).")
-    ] = None,
-    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Save the facts as a case.")] = None,
-    json_output: JsonFlag = False,
-) -> None:
-    """Which cause explains what is seen, by what evidence, what to change and what to measure next."""
-    if explain is not None:
-        _explain(explain, json_output)
+        _evidence("--workload", "NAME=VALUE", "dataset=gsm8k temperature=0 thinking=off context=8000 … Repeatable."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ReportFlags:
+    """What to do with the answer."""
+
+    explain: Annotated[str | None, _output("--explain", "CODE", "Print the page of a code and nothing else.")] = None
+    plot: Annotated[Path | None, _output("--plot", "FILE", "Draw the per-position curve (.png, .svg or .html).")] = None
+    save: Annotated[Path | None, _output("--save", "FILE", "Save all facts as a case, to be judged elsewhere.")] = None
+
+
+@with_flags
+def diagnose(evidence: EvidenceFlags, output: ReportFlags, json_output: JsonFlag = False) -> None:
+    """Which cause explains what is seen, by what evidence, what to change and what to measure next.
+
+    Exit code 0: healthy; 1: faulty or suspicious; 2: usage or unreadable input; 3: could not tell.
+    """
+    if output.explain is not None:
+        _alone(evidence, output)
+        _explain(output.explain, json_output)
         return
     from draftproof.proof.gathering import Sources, gather
     from draftproof.proof.report import report
 
-    key = _key(api_key_env)
-    sources = Sources(
-        case, drafter, target, engine, launch, tuple(log or ()), tuple(metrics or ()), tuple(workload or ())
-    )
-    found, notes = gather(sources, interval=interval, key=key)
+    if evidence.interval is not None and not evidence.metrics:
+        raise UsageError("--interval has no effect without --metrics URL")
+    repeated = (tuple(several or ()) for several in (evidence.log, evidence.metrics, evidence.workload))
+    sources = Sources(evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch, *repeated)
+    found, notes = gather(sources, interval=evidence.interval or 0.0, key=_key(evidence))
     result = report(found, notes)
-    if save is not None:
-        _write(save, json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
-        note(f"saved {save}")
-    if plot is not None:
+    if output.save is not None:
+        _write(output.save, json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        note(f"saved {output.save}")
+    if output.plot is not None:
         from draftproof.proof.plots import save_plot
 
-        save_plot(result, plot)
-        note(f"drew {plot}")
+        save_plot(result, output.plot)
+        note(f"drew {output.plot}")
     _show(result, json_output)
     raise typer.Exit(CODES[result.verdict.kind])
 
@@ -95,6 +109,11 @@ def _show(result: Report, json_output: bool) -> None:
     from draftproof.cli.diagnose_view import print_card
 
     print_card(result)
+
+
+def _alone(evidence: EvidenceFlags, output: ReportFlags) -> None:
+    for name in [*given(evidence), *(name for name in given(output) if name != "explain")]:
+        raise UsageError(f"{flag_name(name)} has no effect with --explain")
 
 
 def _explain(code: str, json_output: bool) -> None:
@@ -114,9 +133,12 @@ def _explain(code: str, json_output: bool) -> None:
         print_page(page)
 
 
-def _key(variable: str | None) -> str | None:
+def _key(evidence: EvidenceFlags) -> str | None:
+    variable = evidence.api_key_env
     if variable is None:
         return None
+    if not any(name.startswith(("http://", "https://")) for name in evidence.metrics or ()):
+        raise UsageError("--api-key-env has no effect without a URL to send the key to")
     key = os.environ.get(variable)
     if not key:
         raise UsageError(f"--api-key-env {variable}: this environment variable is not set")

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from draftproof.errors import UnavailableError, UsageError
-from draftproof.proof.case import Case, Observation, read_case
+from draftproof.proof import launch
+from draftproof.proof.case import SCHEMA, Case, Engine, parse_case, read_case
+from draftproof.proof.files.drafter import read_drafter
+from draftproof.proof.files.json_file import read_json
+from draftproof.proof.files.target import read_target
+from draftproof.proof.layouts import drafter_method
 from draftproof.proof.runtime import prometheus
 from draftproof.proof.runtime.evidence import add, from_log, from_scrape, with_startup
-from draftproof.proof.runtime.logs import LogFacts, read_logs
+from draftproof.proof.runtime.logs import LogFacts, hide_secrets, read_logs
+from draftproof.proof.stated import with_stated
 
-_WORKLOAD = {
-    "dataset", "num_prompts", "num_prompt_types", "temperature", "top_p", "top_k", "thinking", "language",
-    "concurrency", "context_tokens", "prompt_tokens", "max_tokens", "num_output_tokens", "modality", "tools",
-    "tool_choice", "streaming", "structured_output", "reasoning_parser", "request_params",
-}  # fmt: skip
-# Figures that a user knows and no log prints; they belong to the state under diagnosis.
-_FIGURES = {
-    "baseline_tok_s", "tok_s", "step_ms", "baseline_step_ms", "speed_reported", "acceptance_reported",
-    "mean_acceptance_length", "acceptance_rate", "output", "outcome", "kv_cache_usage", "ttft_s",
-}  # fmt: skip
-_CONDITIONS = {
-    "cached_prefix",
-    "repeated_prompt",
-    "request_index",
-    "enforce_eager",
-    "cudagraph_mode",
-    "runner",
-    "image",
-}
-_ALIASES = {"context": "context_tokens", "streams": "concurrency", "n": "num_speculative_tokens"}
-_ENGINE = re.compile(r"([A-Za-z][\w.+-]*?)(?:==|@)([\w.+!-]+)$")
+_ENGINE = re.compile(r"([A-Za-z][\w.+-]*?)(?:(?:==|@)([\w.+!-]+))?$")
 
 
 @dataclass(frozen=True)
@@ -63,25 +48,112 @@ def gather(sources: Sources, *, interval: float = 0.0, key: str | None = None) -
         raise UsageError("nothing to diagnose: give --case, --drafter, --launch, --log or --metrics (see --help)")
     case = read_case(sources.case) if sources.case is not None else Case()
     notes: list[str] = []
+    case = _launch(case, sources.launch)
+    case = _files(case, sources, notes)
     case = _engine(case, sources.engine)
-    if sources.log:
-        case = _logs(case, sources.log, notes)
-    if sources.metrics:
-        case = _metrics(case, sources.metrics, interval, key, notes)
-    return _facts(case, sources.workload), tuple(notes)
+    for given, read in (
+        (sources.log, lambda before: _logs(before, sources.log, notes)),
+        (sources.metrics, lambda before: _metrics(before, sources.metrics, interval, key, notes)),
+    ):
+        if given:
+            case = _or_note(case, read, notes, alone=not case.observations)
+    return with_stated(case, sources.workload), tuple(notes)
+
+
+def _or_note(case: Case, read: Callable[[Case], Case], notes: list[str], *, alone: bool) -> Case:
+    """What cannot be reached costs a note where other measurements are at hand, and is an error where none are."""
+    try:
+        return read(case)
+    except UnavailableError as error:
+        if alone:
+            raise
+        notes.append(f"left out: {error}")
+        return case
+
+
+def _launch(case: Case, line: str | None) -> Case:
+    if line is None:
+        return case
+    parsed = launch.parse(line)
+    command = parsed.command
+    options = {**case.engine.options, **parsed.options}
+    if parsed.problems:
+        options["launch_problems"] = [problem.to_dict() for problem in parsed.problems]
+    engine = replace(
+        case.engine,
+        name=command.engine,
+        version=command.version or case.engine.version,
+        options=options,
+        launch=hide_secrets(line),
+        env={**case.engine.env, **command.env},
+    )
+    drafter = replace(
+        case.drafter, name=case.drafter.name or parsed.drafter, revision=case.drafter.revision or parsed.revision
+    )
+    return replace(
+        case,
+        engine=engine,
+        drafter=drafter,
+        target=replace(case.target, name=case.target.name or parsed.target),
+        method=parsed.method or case.method,
+        k=parsed.k if parsed.k is not None else case.k,
+        workload={**case.workload, **parsed.workload},
+        origins={**case.origins, "engine": "--launch", "num_speculative_tokens": "--launch", "method": "--launch"},
+    )
+
+
+def _files(case: Case, sources: Sources, notes: list[str]) -> Case:
+    """Drafter and target as their files say; the target's name as the user gave it where that is a hub id."""
+    if sources.drafter is not None:
+        found = read_drafter(sources.drafter)
+        notes += found.notes
+        named = replace(found.drafter, name=found.drafter.name or case.drafter.name)
+        case = replace(case, drafter=named, origins={**case.origins, **found.origins})
+        kind = drafter_method(replace(case, method=None))
+        case = replace(case, method=case.method or kind)
+    if sources.target is not None:
+        target = read_target(sources.target)
+        notes += target.notes
+        case = replace(case, target=target.target, origins={**case.origins, **target.origins})
+    return case
 
 
 def _engine(case: Case, given: str | None) -> Case:
+    """``NAME==VERSION``, ``NAME``, a case that doctor saved, or what doctor --json printed."""
     if given is None:
         return case
+    path = Path(given)
+    if path.exists():
+        return _doctor(case, path)
     found = _ENGINE.match(given)
-    if found is None and re.fullmatch(r"[A-Za-z][\w.+-]*", given) and not Path(given).exists():
-        found = re.match(r"(.*)()", given)
-    if found is not None:
-        name, version = found.group(1), found.group(2) or None
-        origins = {**case.origins, "engine.name": "--engine", "engine.version": "--engine"}
-        return replace(case, engine=replace(case.engine, name=name, version=version), origins=origins)
-    raise UsageError(f"--engine {given}: neither NAME==VERSION (vllm==0.25.1) nor a report of doctor --json")
+    if found is None:
+        raise UsageError(f"--engine {given}: neither NAME==VERSION (vllm==0.25.1) nor a report of doctor --json")
+    name, version = found.group(1), found.group(2)
+    origins = {**case.origins, "engine.name": "--engine", "engine.version": "--engine"}
+    return replace(case, engine=replace(case.engine, name=name, version=version), origins=origins)
+
+
+def _doctor(case: Case, path: Path) -> Case:
+    """Name, version and probed facts of the one install in a report; launch line and options of the case stay."""
+    data = read_json(path).data
+    if data.get("schema") == SCHEMA:
+        engine = parse_case(data, str(path)).engine
+    else:
+        installs = data.get("installs")
+        if not isinstance(installs, list) or len(installs) != 1 or not isinstance(installs[0], dict):
+            count = len(installs) if isinstance(installs, list) else "no"
+            raise UsageError(f"--engine {path}: {count} installs in it; doctor --engine NAME --save FILE gives one")
+        one = installs[0]
+        facts = {key: value for key, value in one.items() if key not in ("findings", "answer")}
+        options = {"install": facts} | ({"commit": one["commit"]} if one.get("commit") else {})
+        engine = Engine(one.get("engine"), one.get("version"), options)
+    merged = replace(
+        case.engine,
+        name=engine.name or case.engine.name,
+        version=engine.version or case.engine.version,
+        options={**engine.options, **case.engine.options},
+    )
+    return replace(case, engine=merged, origins={**case.origins, "engine.version": str(path)})
 
 
 def _logs(case: Case, names: Sequence[str], notes: list[str]) -> Case:
@@ -142,7 +214,7 @@ def _metrics(case: Case, names: Sequence[str], interval: float, key: str | None,
 
 def _scrape(name: str, key: str | None) -> prometheus.Scrape:
     if _is_url(name):
-        return prometheus.parse(prometheus.fetch(name, key=key), name)
+        return prometheus.parse(prometheus.fetch(name, key=key), prometheus.shown(name))
     path = Path(name)
     try:
         if path.stat().st_size > prometheus.MAX_BYTES:
@@ -154,54 +226,3 @@ def _scrape(name: str, key: str | None) -> prometheus.Scrape:
 
 def _is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
-
-
-def _facts(case: Case, words: Sequence[str]) -> Case:
-    """``--workload NAME=VALUE``: requests, conditions, and figures that no log prints."""
-    for word in (part for given in words for part in given.split()):
-        name, sign, text = word.partition("=")
-        name = _ALIASES.get(name, name)
-        if not sign or not text:
-            raise UsageError(f"--workload {word}: must be NAME=VALUE, as in temperature=0")
-        value = _value(text)
-        if name == "num_speculative_tokens":
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise UsageError(f"--workload {word}: must be a whole number")
-            case = replace(case, k=value)
-        elif name == "method":
-            case = replace(case, method=text)
-        elif name in _WORKLOAD:
-            case = replace(case, workload={**case.workload, name: value})
-        elif name in _FIGURES | _CONDITIONS:
-            case = _into_first(case, name, value)
-        else:
-            known = ", ".join(sorted(_WORKLOAD | _FIGURES | _CONDITIONS))
-            raise UsageError(f"--workload {word}: unknown name {name!r}; known: {known}")
-        case = replace(case, origins={**case.origins, f"workload.{name}": "--workload"})
-    return case
-
-
-def _into_first(case: Case, name: str, value: Any) -> Case:
-    first = case.primary or Observation("as stated")
-    if name in _FIGURES:
-        first = replace(first, metrics={**first.metrics, name: value})
-        path = f"observations.0.metrics.{name}"
-    else:
-        first = replace(first, conditions={**first.conditions, name: value})
-        path = f"observations.0.conditions.{name}"
-    return replace(case, observations=(first, *case.observations[1:]), origins={**case.origins, path: "--workload"})
-
-
-def _value(text: str) -> Any:
-    lowered = text.lower()
-    if lowered in ("true", "on", "yes", "false", "off", "no"):
-        return lowered in ("true", "on", "yes")
-    for read in (int, float):
-        try:
-            number = read(text)
-        except ValueError:
-            continue
-        if number != number or number in (float("inf"), float("-inf")):
-            raise UsageError(f"--workload …={text}: must be a number")
-        return number
-    return text

@@ -175,7 +175,7 @@ def _next_probe(
     if kind == "inconclusive":
         few = [finding for finding in others if finding.code in ("TOO_FEW_SAMPLES", "BASELINE_MISSING")]
         if few:
-            return few[0].probe
+            return few[0].remedy
         if questions:
             return f"{questions[0].fact}: {questions[0].how}"
     return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from draftproof.errors import UnavailableError, UsageError
 from draftproof.proof.runtime.logs import hide_secrets
@@ -156,23 +157,31 @@ def _positions(scrape: Scrape) -> list[float]:
     return [counts.get(i, 0.0) for i in range(max(counts) + 1)] if counts and max(counts) < 512 else []
 
 
+def shown(url: str) -> str:
+    """A URL as it may be reported: without user, password and query, which hold keys."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
 def fetch(url: str, *, key: str | None = None, timeout: float = 10.0) -> str:
     """The text behind a metrics URL. Raises UnavailableError with what the server did instead."""
     import httpx
 
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    name = shown(url)
     try:
         with httpx.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
             if response.status_code != 200:
                 more = "; give --api-key-env VAR" if response.status_code in (401, 403) else ""
-                raise UnavailableError(f"--metrics {url}: HTTP {response.status_code}{more}")
+                raise UnavailableError(f"--metrics {name}: HTTP {response.status_code}{more}")
             body = bytearray()
             for part in response.iter_bytes():
                 body += part
                 if len(body) > MAX_BYTES:
-                    raise UnavailableError(f"--metrics {url}: more than {MAX_BYTES >> 20} MB; this is no metrics page")
+                    raise UnavailableError(f"--metrics {name}: more than {MAX_BYTES >> 20} MB; this is no metrics page")
     except httpx.TimeoutException:
-        raise UnavailableError(f"--metrics {url}: no answer within {timeout:g} s") from None
+        raise UnavailableError(f"--metrics {name}: no answer within {timeout:g} s") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UnavailableError(f"--metrics {url}: {type(error).__name__}; is the server running there?") from None
+        raise UnavailableError(f"--metrics {name}: {type(error).__name__}; is the server running there?") from None
     return body.decode("utf-8", "replace")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from draftproof.errors import UnavailableError, UsageError
 
@@ -97,10 +97,11 @@ def open_log(name: str) -> IO[bytes]:
     try:
         if path.is_dir():
             raise UsageError(f"--log {name}: a folder; name the files in it")
-        stream: Any = path.open("rb")
-        if stream.peek(2)[:2] == b"\x1f\x8b":
-            return gzip.open(stream)  # type: ignore[return-value]
-        return stream  # type: ignore[no-any-return]
+        stream = path.open("rb")
+        if stream.peek(2)[:2] != b"\x1f\x8b":
+            return stream
+        stream.close()
+        return gzip.open(path)  # type: ignore[return-value]
     except FileNotFoundError:
         raise UsageError(f"--log {name}: no such file") from None
     except OSError as error:
