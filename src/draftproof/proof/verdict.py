@@ -32,7 +32,7 @@ SYMPTOMS = frozenset(
         "TP_RANK_DIVERGENCE",
     }
 )
-_WEIGHT = {"error": 1.0, "warning": 0.5, "info": 0.1}
+_EXPLAINS = {"error": 1.0, "warning": 0.6, "info": 0.1}
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,11 @@ def _is_cause(finding: Finding) -> bool:
 
 
 def rank(findings: list[Finding]) -> tuple[Cause, ...]:
-    """Odds of each (its confidence, weighed by severity) against those of the others and of "none of these", which
-    weighs 1: a single error of confidence c keeps the probability c."""
-    odds = [_WEIGHT[f.severity] * f.confidence / max(1.0 - f.confidence, 0.01) for f in findings]
+    """Odds of each against those of the others and of "none of these", which weighs 1: a single error of confidence
+    c keeps the probability c. A warning is a risk that no measurement confirms, so being sure of the risk is not
+    being sure that it explains what is seen."""
+    explains = [f.confidence * _EXPLAINS[f.severity] for f in findings]
+    odds = [chance / max(1.0 - chance, 0.01) for chance in explains]
     total = 1.0 + sum(odds)
     causes = [Cause(finding, weight / total) for finding, weight in zip(findings, odds, strict=True)]
     return tuple(sorted(causes, key=lambda cause: (not cause.finding.counts, -cause.probability, cause.finding.code)))
