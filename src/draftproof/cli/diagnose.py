@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftproof.cli.diagnose_probes import ProbeFlags, checked, list_plan, plan_of, probe
 from draftproof.cli.flags import flag_name, given, with_flags
 from draftproof.cli.options import JsonFlag
 from draftproof.cli.terminal import note, rounded
@@ -72,15 +73,16 @@ class ReportFlags:
 
 
 @with_flags
-def diagnose(evidence: EvidenceFlags, output: ReportFlags, json_output: JsonFlag = False) -> None:
+def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, json_output: JsonFlag = False) -> None:
     """Which cause explains what is seen, by what evidence, what to change and what to measure next.
 
     Exit code 0: healthy; 1: faulty or suspicious; 2: usage or unreadable input; 3: could not tell.
     """
     if output.explain is not None:
-        _alone(evidence, output)
+        _alone(evidence, probes, output)
         _explain(output.explain, json_output)
         return
+    from draftproof.proof.case import Case
     from draftproof.proof.gathering import Sources, gather
     from draftproof.proof.report import report
 
@@ -88,8 +90,21 @@ def diagnose(evidence: EvidenceFlags, output: ReportFlags, json_output: JsonFlag
         raise UsageError("--interval has no effect without --metrics URL")
     repeated = (tuple(several or ()) for several in (evidence.log, evidence.metrics, evidence.workload))
     sources = Sources(evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch, *repeated)
-    found, notes = gather(sources, interval=evidence.interval or 0.0, key=_key(evidence))
-    result = report(found, notes)
+    checked(probes)
+    key = _key(evidence, probes)
+    if probes.endpoint is None or not sources.empty:
+        found, notes = gather(sources, interval=evidence.interval or 0.0, key=key)
+    else:
+        found, notes = Case(), ()
+    pairs: list[Case] = []
+    if probes.endpoint is not None:
+        plan = plan_of(probes, found)
+        if probes.dry_run:
+            list_plan(plan, json_output)
+            return
+        found, pairs, more = probe(probes, plan, found, key)
+        notes = (*notes, *more)
+    result = report(found, notes, pairs)
     if output.save is not None:
         _write(output.save, json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
         note(f"saved {output.save}")
@@ -111,8 +126,9 @@ def _show(result: Report, json_output: bool) -> None:
     print_card(result)
 
 
-def _alone(evidence: EvidenceFlags, output: ReportFlags) -> None:
-    for name in [*given(evidence), *(name for name in given(output) if name != "explain")]:
+def _alone(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags) -> None:
+    others = {**given(evidence), **given(probes), **given(output)}
+    for name in (name for name, value in others.items() if name != "explain" and value is not False):
         raise UsageError(f"{flag_name(name)} has no effect with --explain")
 
 
@@ -133,11 +149,12 @@ def _explain(code: str, json_output: bool) -> None:
         print_page(page)
 
 
-def _key(evidence: EvidenceFlags) -> str | None:
+def _key(evidence: EvidenceFlags, probes: ProbeFlags) -> str | None:
     variable = evidence.api_key_env
     if variable is None:
         return None
-    if not any(name.startswith(("http://", "https://")) for name in evidence.metrics or ()):
+    urls = [*(evidence.metrics or ()), probes.endpoint or ""]
+    if not any(name.startswith(("http://", "https://")) for name in urls):
         raise UsageError("--api-key-env has no effect without a URL to send the key to")
     key = os.environ.get(variable)
     if not key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +53,10 @@ class Report:
         }
 
 
-def report(case: Case, notes: tuple[str, ...] = ()) -> Report:
+def report(case: Case, notes: tuple[str, ...] = (), pairs: Sequence[Case] = ()) -> Report:
+    """``pairs``: comparisons that probes made, judged beside the case."""
     it = acceptance(case)
-    return Report(case, conclude(case), it, figures(it), expected(case, it), break_even(case), notes)
+    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes)
 
 
 def expected(case: Case, it: Acceptance, most: int = 3) -> tuple[Expected, ...]:

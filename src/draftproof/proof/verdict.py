@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,6 +32,16 @@ SYMPTOMS = frozenset(
         "TP_RANK_DIVERGENCE",
     }
 )
+_OF_THE_WHOLE = {
+    "HEALTHY",
+    "TOO_FEW_SAMPLES",
+    "ACCEPTANCE_LOW",
+    "ACCEPTANCE_EXACT_ZERO",
+    "ACCEPTANCE_BELOW_REFERENCE",
+    "BASELINE_MISSING",
+    "K_TOO_LARGE",
+    "RATE_MISREAD",
+}
 _EXPLAINS = {"error": 1.0, "warning": 0.6, "info": 0.1}
 
 
@@ -78,12 +88,16 @@ class Verdict:
         }
 
 
-def conclude(case: Case) -> Verdict:
-    """Judge a case by all rules and say what follows."""
+def conclude(case: Case, pairs: Sequence[Case] = ()) -> Verdict:
+    """Judge a case by all rules and say what follows. ``pairs``: comparisons of probes, each a case of its own; what
+    they show beyond the case itself counts as well, except for what a single small group says of the whole."""
     judged = judge(case)
-    counting = [finding for finding in judged.findings if finding.counts and finding.code != "HEALTHY"]
+    found = list(judged.findings)
+    for pair in pairs:
+        found += _new(judge(pair).findings, found)
+    counting = [finding for finding in found if finding.counts and finding.code != "HEALTHY"]
     kind = _kind(case, counting)
-    kept = tuple(f for f in judged.findings if f.code != "HEALTHY" or (kind == "healthy" and case.observations))
+    kept = tuple(f for f in found if f.code != "HEALTHY" or (kind == "healthy" and case.observations))
     causes = rank([finding for finding in kept if _is_cause(finding)])
     others = tuple(finding for finding in kept if not _is_cause(finding))
     questions = (
@@ -92,6 +106,12 @@ def conclude(case: Case) -> Verdict:
     )
     probe = _next_probe(kind, causes, others, questions)
     return Verdict(kind, _confidence(kind, kept), causes, others, questions, probe)
+
+
+def _new(findings: Sequence[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """Findings of a comparison that are not there yet; about the sample and its level the main case speaks alone."""
+    taken = {finding.code for finding in known if finding.counts}
+    return [f for f in findings if f.counts and f.code not in taken and f.code not in _OF_THE_WHOLE]
 
 
 def _kind(case: Case, counting: list[Finding]) -> Kind:
