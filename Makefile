@@ -89,8 +89,9 @@ format: $(STAMP)  ## rewrite to the project's format
 types: $(STAMP)  ## mypy
 	@$(BIN)/mypy
 
-docs: $(STAMP)  ## drawings and generated blocks of README.md
+docs: $(STAMP)  ## drawings, docs/findings.md, docs/engines.md, generated blocks
 	@$(BIN)/python scripts/draw_pipeline.py docs/pipeline.svg
+	@$(BIN)/python scripts/render_findings.py
 	@$(BIN)/python scripts/render_readme.py
 
 accuracy: $(STAMP)  ## verdicts on collected cases (CASES=file.jsonl) against an expert's, into results/

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -147,13 +146,14 @@ def test_the_key_goes_to_the_server_and_nowhere_else(shell, tmp_path: Path, monk
 
 def test_it_starts_without_torch_and_soon(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom draftproof.cli.main import main\n"
+        "import sys, time\nfrom draftproof.cli.main import main\n"
         "main(['diagnose', '--explain', 'HEALTHY'])\n"
-        "from draftproof.proof.gathering import Sources, gather\nfrom draftproof.proof.report import report\n"
+        "from draftproof.proof.gathering import Sources, gather\nfrom draftproof.proof.diagnosis import report\n"
         "report(*gather(Sources(launch='vllm serve x')))\n"
-        "print([n for n in ('torch', 'transformers', 'matplotlib', 'httpx') if n in sys.modules], file=sys.stderr)"
+        "print([n for n in ('torch', 'transformers', 'matplotlib', 'httpx') if n in sys.modules], file=sys.stderr)\n"
+        "print(time.process_time(), file=sys.stderr)"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"
-    assert time.monotonic() - started < 10, "far above the usual half second: something heavy is imported"
+    heavy, seconds = done.stderr.split("\n")[:2]
+    assert heavy == "[]"
+    assert float(seconds) < 3, "six times the usual half second of computing: something heavy is imported"

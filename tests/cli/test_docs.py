@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/cli.md", "docs/architecture.md", "docs/train.md"]
+DOCUMENTS += ["docs/findings.md", "docs/engines.md"]
 
 
 def script(name: str) -> ModuleType:
@@ -28,6 +29,12 @@ def script(name: str) -> ModuleType:
 def test_generated_blocks_are_fresh(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     assert script("render_readme").render(text) == text, "stale: run make docs"
+
+
+@pytest.mark.parametrize("name", ["docs/findings.md", "docs/engines.md"])
+def test_documents_of_the_rules_are_fresh(name):
+    render = script("render_findings").DOCUMENTS[name]
+    assert (ROOT / name).read_text(encoding="utf-8") == render(), "stale: run make docs"
 
 
 def test_the_drawing_is_fresh():

@@ -18,7 +18,7 @@ from draftproof.cli.terminal import note, rounded
 from draftproof.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNAVAILABLE, UsageError
 
 if TYPE_CHECKING:
-    from draftproof.proof.report import Report
+    from draftproof.proof.diagnosis import Report
 
 CODES = {"healthy": EXIT_OK, "suspicious": EXIT_FINDINGS, "faulty": EXIT_FINDINGS, "inconclusive": EXIT_UNAVAILABLE}
 
@@ -83,8 +83,8 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
         _explain(output.explain, json_output)
         return
     from draftproof.proof.case import Case
+    from draftproof.proof.diagnosis import report
     from draftproof.proof.gathering import Sources, gather
-    from draftproof.proof.report import report
 
     if evidence.interval is not None and not evidence.metrics:
         raise UsageError("--interval has no effect without --metrics URL")

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from draftproof.cli.terminal import out_console, print_trimmed, printable
+from draftproof.proof.diagnosis import Expected, Report
 from draftproof.proof.findings import Finding, Page
 from draftproof.proof.meanings import Figure
-from draftproof.proof.report import Expected, Report
 from draftproof.proof.verdict import Cause
 
 _STYLE = {

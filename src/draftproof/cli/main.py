@@ -13,6 +13,7 @@ from typer.main import get_command
 from draftproof import __version__
 from draftproof.cli.bench import app as bench_app
 from draftproof.cli.chat import chat
+from draftproof.cli.check import check
 from draftproof.cli.convert import convert
 from draftproof.cli.demo import demo
 from draftproof.cli.diagnose import diagnose
@@ -35,9 +36,9 @@ EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect of draftproof itself
 EXIT_READER_GONE = 141  # 128 + SIGPIPE, as shells count it
 EXIT_CODES = {
     EXIT_OK: "done",
-    EXIT_FINDINGS: "a check ran and failed, e.g. the demo's ways differ in invariant mode, or diagnose found a fault",
+    EXIT_FINDINGS: "a check ran and found something, or failed, e.g. the demo's ways differ in invariant mode",
     EXIT_USAGE: "a flag, a value or an input that cannot be meant; one line says what and how to mend it",
-    EXIT_UNAVAILABLE: "something outside is missing: hub, package, device, disk space; or diagnose could not tell",
+    EXIT_UNAVAILABLE: "something outside is missing (hub, package, device, disk space), or a check could not tell",
     EXIT_INTERNAL: "internal error, a defect of draftproof; --debug shows the traceback",
     EXIT_INTERRUPTED: "stopped by Ctrl-C",
     EXIT_READER_GONE: "whoever read the output closed it (draftproof … | head)",
@@ -50,7 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
 )
-for command in (generate, chat, demo, train, convert, evaluate, diagnose):
+for command in (generate, chat, demo, train, convert, evaluate, check, diagnose):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(bench_app, name="bench")
 

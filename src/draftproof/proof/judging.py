@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.proof.case import Case, Observation
-from draftproof.proof.engines import Applied, applied
+from draftproof.proof.engines import Applied, Fact, applied
 from draftproof.proof.quantities import Acceptance, acceptance
 from draftproof.proof.versions import Fit, build_of
 
@@ -80,3 +80,15 @@ def log_lines(case: Case) -> Iterator[tuple[str, str]]:
     for index, seen in enumerate(case.observations):
         for number, line in enumerate(seen.log):
             yield f"observations[{index}].log[{number}]", line
+
+
+def remedy_of(fact: Fact) -> str:
+    """The remedy of a fact of the matrix as a sentence."""
+    text = fact.remedy
+    if not text:
+        return ""
+    if text.startswith(("vLLM ", "SGLang ", "a build", "build ", "the bf16")):
+        return f"Use {text}."
+    if text.startswith(("-", "VLLM_", '"')):
+        return f"Set {text}."
+    return f"{text[0].upper()}{text[1:]}."

@@ -11,7 +11,7 @@ from typing import Any
 from draftproof.errors import UsageError
 from draftproof.intervals import wilson
 from draftproof.proof.curves import band, nearest
-from draftproof.proof.report import Report
+from draftproof.proof.diagnosis import Report
 
 _OBSERVED, _BAND, _FAULTS = "#1f4e79", "#8fbf8f", ("#c0504d", "#d99a3d")
 _COLOURS = {"faulty": "#b03a2e", "suspicious": "#b9770e", "inconclusive": "#5d6d7e", "healthy": "#1e8449"}

@@ -58,7 +58,7 @@ def _full_layers(layout: Layout) -> Answer:
 def _flag(layout: Layout, causal: bool) -> Answer:
     if layout.is_causal is not None:
         return layout.is_causal.value is causal
-    return False if layout.complete or layout.layer_types is not None else None
+    return False if layout.complete else None
 
 
 def _nested(layout: Layout, causal: bool) -> Answer:
@@ -71,8 +71,7 @@ def _nested(layout: Layout, causal: bool) -> Answer:
 def _causality_unsaid(layout: Layout) -> Answer:
     if layout.is_causal is not None or layout.nested_causal is not None:
         return False
-    # An excerpt that lists the layer types is taken to list what stands beside them.
-    return True if layout.complete or layout.layer_types is not None else None
+    return True if layout.complete else None  # what an excerpt leaves out may still be in the file
 
 
 def _window_forgotten(layout: Layout) -> Answer:
@@ -98,7 +97,8 @@ def _target_width(case: Case) -> Answer:
     own, other = layout_of(case).integer("hidden_size"), layout_of(case).integer("target_hidden_size")
     target = target_integer(case, "hidden_size")
     width = other if other is not None else target
-    return None if own is None or width is None else own != width
+    # Unless something else is said, a drafter is as wide as its target.
+    return None if own is None else width is not None and own != width
 
 
 def _vocab_differs(case: Case) -> Answer:
@@ -120,15 +120,15 @@ def _wrapper(case: Case) -> Answer:
 
 
 def gemma_target(case: Case) -> Answer:
-    """By model_type, architecture or, for a target that is only named, by its name."""
+    """By model_type, architecture or, where there is no config, by the names of target and drafter."""
     text, config = target_text(case), case.target.config or {}
     kinds = [text.get("model_type"), config.get("model_type"), *_texts(config.get("architectures"))]
     if any(isinstance(kind, str) and kind.lower().startswith("gemma") for kind in kinds):
         return True
     if any(isinstance(kind, str) for kind in kinds):
         return False
-    name = (case.target.name or "").lower()
-    return None if not name else "gemma" in name
+    names = [name.lower() for name in (case.target.name, case.drafter.name) if name]
+    return any("gemma" in name for name in names) if names else None
 
 
 def _sampled(case: Case) -> Answer:
@@ -162,7 +162,7 @@ def p_min_unset(case: Case) -> Answer:
 
 def _pipeline(case: Case) -> Answer:
     value = case.engine.options.get("pipeline_parallel_size")
-    return value > 1 if type(value) is int else None
+    return type(value) is int and value > 1
 
 
 def _theta_not(case: Case, value: str) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,13 +33,13 @@ class Found:
 
 def read_drafter(name: str, revision: str | None = None) -> Found:
     """The drafter that a user named. Raises one-line errors for what is neither file, folder nor hub id."""
-    path = Path(name).expanduser()
     try:
+        path = Path(name).expanduser()
         if path.is_dir():
             return _from_folder(path)
         if path.exists():
             return _from_file(path)
-    except (OSError, ValueError):  # a name too long, a null byte, a loop of links
+    except (OSError, ValueError, RuntimeError):  # a name too long, a null byte, a loop of links
         raise UsageError(f"{printable(name)}: not a usable path") from None
     if looks_like_id(name):
         return _from_hub(snapshot(name, revision))
@@ -64,7 +65,7 @@ def _from_folder(folder: Path) -> Found:
     origins = config.origins("drafter.config") | {"drafter.files": printable(folder)}
     if tensors is not None:
         origins["drafter.tensors"] = f"{printable(folder)}: safetensors headers"
-    drafter = Drafter(name=folder.resolve().name, config=config.data, tensors=tensors, files=files)
+    drafter = Drafter(name=printable(folder.resolve().name), config=config.data, tensors=tensors, files=files)
     return Found(drafter, "folder", origins, notes, folder)
 
 
@@ -97,7 +98,7 @@ def list_files(folder: Path) -> tuple[str, ...]:
 def from_gguf(path: Path) -> Found:
     header = gguf.read_header(path)
     drafter = Drafter(
-        name=str(header.metadata.get("general.name") or path.name),
+        name=printable(header.metadata.get("general.name") or path.name),
         config={"gguf": kept_metadata(header)},
         tensors=header.tensors,
         files=(path.name,),
@@ -112,13 +113,20 @@ def kept_metadata(header: gguf.GgufHeader) -> dict[str, Any]:
     for key, value in header.metadata.items():
         short_list = isinstance(value, list) and len(value) <= 512 and not any(isinstance(v, str) for v in value)
         if key in _KEPT_TEXTS or isinstance(value, bool | int | float) or short_list:
-            kept[key] = value
+            kept[key] = _plain(value)
     tokens = header.lengths.get("tokenizer.ggml.tokens")
     architecture = str(header.metadata.get("general.architecture"))
     if tokens and f"{architecture}.vocab_size" not in kept:
         kept[f"{architecture}.vocab_size"] = tokens
     kept["n_tensors"] = len(header.tensors)
     return kept
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinities, which no case can hold, become None."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _from_hub(found: Snapshot) -> Found:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from draftproof.drafters.formats.safetensors_header import read_folder
 from draftproof.errors import DraftproofError, UnavailableError
@@ -35,14 +38,22 @@ def looks_like_id(name: str) -> bool:
     return bool(_ID.match(name)) and ".." not in name
 
 
-def snapshot(name: str, revision: str | None = None, extra: tuple[str, ...] = ()) -> Snapshot:
+def snapshot(
+    name: str, revision: str | None = None, extra: tuple[str, ...] = (), *, cached_only: bool = False
+) -> Snapshot:
     """Config (and ``extra`` files) of a repository; headers of weights that are cached or can be asked for.
 
-    Raises UnavailableError where neither cache nor hub has it.
+    Raises UnavailableError where neither cache nor hub has it; ``cached_only``: the hub is not asked.
     """
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils.logging import set_verbosity_error
+
+    set_verbosity_error()
 
     def fetch(file: str) -> Path:
+        if cached_only:
+            raise UnavailableError("the hub was not asked")
+        _must_resolve()
         return Path(hf_hub_download(name, file, revision=revision))
 
     config = _or_cached(name, revision, "config.json", fetch)
@@ -54,6 +65,21 @@ def snapshot(name: str, revision: str | None = None, extra: tuple[str, ...] = ()
     commit = config.parent.name if config.parent.parent.name == "snapshots" else revision
     files, tensors, notes = _listing(name, commit, config.parent)
     return Snapshot(name, commit, config, files, tensors, notes)
+
+
+def _must_resolve() -> None:
+    """Without a network the hub's client retries for half a minute; a name that does not resolve is told at once."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise UnavailableError("HF_HUB_OFFLINE is set")
+    if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return  # the proxy resolves
+    host = urlsplit(constants.ENDPOINT).hostname or ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        raise UnavailableError(f"{host} does not resolve: is there a network?") from None
 
 
 def _or_cached(name: str, revision: str | None, file: str, fetch: Callable[[str], Path]) -> Path:
@@ -80,6 +106,7 @@ def _listing(
     try:
         from huggingface_hub import HfApi
 
+        _must_resolve()
         api = HfApi()
         files = tuple(sorted(api.list_repo_files(name, revision=revision)))
         metadata = api.get_safetensors_metadata(name, revision=revision)

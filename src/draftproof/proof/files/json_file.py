@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
@@ -15,6 +16,7 @@ from draftproof.errors import CheckpointError, SpecError
 
 MAX_CONFIG = 4 << 20  # real ones are a few kilobytes
 MAX_TOKENIZER = 64 << 20
+MAX_DIGITS = 30
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]|\n', re.DOTALL)
 _NOT_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|\b(NaN|Infinity)\b', re.DOTALL)
 
@@ -64,7 +66,9 @@ def read_json(path: Path, limit: int = MAX_CONFIG) -> JsonFile:
     name = printable(path)
     text = decoded(read_bytes(path, limit), name)
     try:
-        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+        data = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refused, parse_int=_whole, parse_float=_finite
+        )
     except json.JSONDecodeError as error:
         reason = f"not JSON: {error.msg}" if text.strip() else "is empty"
         raise SpecError(f"{name}, line {error.lineno}, column {error.colno}: {reason}") from None
@@ -74,8 +78,8 @@ def read_json(path: Path, limit: int = MAX_CONFIG) -> JsonFile:
         raise SpecError(f"{name}: {error}") from None
     except RecursionError:
         raise SpecError(f"{name}: nested too deeply for a config") from None
-    except ValueError:  # a number of thousands of digits
-        raise SpecError(f"{name}: holds a number too long to be meant") from None
+    except ValueError:
+        raise SpecError(f"{name}: holds a number too large to be meant") from None
     if not isinstance(data, dict):
         raise SpecError(f"{name}: a {type(data).__name__} where an object with settings is needed: {show(data)}")
     return JsonFile(path, data, _key_lines(text))
@@ -95,6 +99,20 @@ class _NotANumber(Exception):
 
 def _refused(word: str) -> Any:
     raise _NotANumber(word)
+
+
+def _whole(digits: str) -> int:
+    """No size or id of a model has more digits; longer ones overflow in later arithmetic."""
+    if len(digits) > MAX_DIGITS:
+        raise ValueError
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

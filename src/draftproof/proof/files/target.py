@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,23 @@ class FoundTarget:
     notes: tuple[str, ...] = ()
     generation: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: Tokenizer | None = None
+    revision: str | None = None
 
 
-def read_target(name: str, revision: str | None = None) -> FoundTarget:
+def read_target(name: str, revision: str | None = None, *, cached_only: bool = False) -> FoundTarget:
     """The target that a user named: a folder, a config.json, a GGUF file or a hub id."""
-    path = Path(name).expanduser()
     try:
+        path = Path(name).expanduser()
         if path.is_dir():
-            return _from_folder(path, path.resolve().name, printable(path))
+            return _from_folder(path, printable(path.resolve().name), printable(path))
         if path.exists():
             return _from_gguf(path) if gguf.is_gguf(path) or path.suffix == ".gguf" else _from_config(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         raise UsageError(f"{printable(name)}: not a usable path") from None
     if looks_like_id(name):
-        found = snapshot(name, revision, extra=_EXTRA)
-        return _from_folder(found.folder, name, f"{name}@{(found.revision or '')[:12]}")
+        found = snapshot(name, revision, extra=_EXTRA, cached_only=cached_only)
+        read = _from_folder(found.folder, name, f"{name}@{(found.revision or '')[:12]}")
+        return replace(read, revision=found.revision)
     raise UsageError(f"target {printable(name)}: no such file or folder, and not a hub id of the form owner/name")
 
 
@@ -149,6 +151,6 @@ def _from_gguf(path: Path) -> FoundTarget:
         if f"tokenizer.ggml.{key}_token_id" in kept:
             data[hf] = kept[f"tokenizer.ggml.{key}_token_id"]
     data |= {"model_type": architecture, "gguf": kept}
-    name = str(header.metadata.get("general.name") or path.name)
+    name = printable(header.metadata.get("general.name") or path.name)
     where = printable(path)
     return FoundTarget(Target(name, data), "gguf", {"target.config": f"{where}: metadata"})

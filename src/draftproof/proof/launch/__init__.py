@@ -26,4 +26,4 @@ def parse(text: str) -> Parsed:
         raise UsageError(
             f"no engine is started in {first!r}: vllm serve, python -m sglang.launch_server and llama-server are known"
         )
-    return _READERS[command.engine](command)
+    return _READERS[command.engine](command.redacted())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from draftproof.proof.case import Case
@@ -19,13 +20,37 @@ SAFE_P_MIN = "0.75"
 _METHOD_NAMES = {"dflash": "dflash", "dflash2": "dflash", "dspark": "dspark"}  # as vLLM calls them
 
 
-def corrected(case: Case, parsed: Parsed, findings: Iterable[Finding]) -> str | None:
-    """The whole command, ready for a shell; None if there is nothing to change."""
+def corrected(case: Case, parsed: Parsed, findings: Iterable[Finding], named: str) -> str | None:
+    """The whole command, ready for a shell; None if there is nothing to change. ``named``: the drafter, as the user
+    named it, for a line that starts none."""
     codes = {f.code: f for f in findings if f.counts}
-    engine = parsed.command.engine
-    change = {"vllm": _vllm, "sglang": _sglang, "llama.cpp": _llama}[engine]
+    if starts_no_drafter(parsed):
+        parsed = _with_drafter(case, parsed, named)
+    change = {"vllm": _vllm, "sglang": _sglang, "llama.cpp": _llama}[parsed.command.engine]
     command = change(case, parsed, codes)
-    return command.render() if command != parsed.command else None
+    return command.render() if command.render() != case.engine.launch else None
+
+
+def starts_no_drafter(parsed: Parsed) -> bool:
+    return parsed.drafter is None and parsed.method is None and not parsed.options.get("speculative_config")
+
+
+def _with_drafter(case: Case, parsed: Parsed, named: str) -> Parsed:
+    """The same line with the drafter given as its engine wants it."""
+    layout = layout_of(case)
+    most = proposes(layout, drafter_method(case))
+    command, options = parsed.command, dict(parsed.options)
+    if command.engine == "vllm":
+        given = {"method": _METHOD_NAMES.get(drafter_method(case) or "", "dflash"), "model": named}
+        options["speculative_config"] = given | ({"num_speculative_tokens": most} if most else {})
+        command = _with_json(command, options["speculative_config"])
+    elif command.engine == "sglang":
+        options["speculative_algorithm"] = "DFLASH"
+        command = command.setting(sglang.ALGORITHM, "DFLASH").setting(sglang.DRAFT, named)
+    else:
+        command = command.setting(llama_cpp.DRAFT, named).setting(llama_cpp.SPEC_TYPE, "draft-dflash")
+        command = command.setting(llama_cpp.N_MAX, str(most)) if most else command
+    return replace(parsed, command=command, options=options, drafter=named)
 
 
 def _right_k(case: Case, codes: dict[str, Finding]) -> int | None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+HIDDEN = "***"
+_SECRET = re.compile(
+    r"(?:^|[-_])(?:api[-_]?key|token|secret|password|passwd|credentials?)(?:$|[-_](?!s?ize|len|id))", re.I
+)
+_ASSIGNED_SECRET = re.compile(r"^(\w*(?:KEY|TOKEN|SECRET|PASSWORD)\w*=).+", re.I | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,16 @@ class Command:
         if not placed:
             kept.append(Argument(names[0], (value,)))
         return replace(self, arguments=tuple(kept))
+
+    def redacted(self) -> Command:
+        """Without keys and tokens: a line is saved, shown and logged."""
+        env = {key: HIDDEN if _SECRET.search(key) else value for key, value in self.env.items()}
+        arguments = tuple(
+            replace(a, values=(HIDDEN, *a.values[1:])) if a.flag and a.values and _SECRET.search(a.flag) else a
+            for a in self.arguments
+        )
+        head = tuple(_ASSIGNED_SECRET.sub(rf"\1{HIDDEN}", word) for word in self.head)
+        return replace(self, env=env, arguments=arguments, head=head)
 
     def render(self) -> str:
         """To paste into a shell: one flag per line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Finding, Question, Severity
-from draftproof.proof.judging import about_version, healthy, low, primary
+from draftproof.proof.judging import about_version, healthy, low, primary, remedy_of
 from draftproof.proof.layouts import layout_of
 from draftproof.proof.quantities import number
 from draftproof.proof.rules.engine_methods import matrix_evidence, version_evidence
@@ -70,8 +70,7 @@ def engine_swa_ignored(case: Case, earlier: frozenset[str]) -> Said:
             version_evidence(case),
             matrix_evidence(one),
         )
-        remedy = f"Use {one.fact.remedy}." if one.fact.remedy.startswith(("vLLM", "SGLang")) else ""
-        yield Finding("ENGINE_SWA_IGNORED", severity, confidence, says, evidence, remedy, "")
+        yield Finding("ENGINE_SWA_IGNORED", severity, confidence, says, evidence, remedy_of(one.fact), "")
         return
 
 
@@ -103,7 +102,8 @@ def engine_causality_mismatch(case: Case, earlier: frozenset[str]) -> Said:
             path, what = "sliding_window_non_causal", "sliding_window_non_causal=false"
         evidence = (case.evidence(f"drafter.config.{path}", what), version_evidence(case), matrix_evidence(one))
         severity: Severity = "error" if one.fact.severity == "error" else "warning"
-        remedy = one.fact.remedy[0].upper() + one.fact.remedy[1:] + "." if one.fact.remedy else ""
         says = f"{build_of(case)} {one.fact.says}"
-        yield Finding("ENGINE_CAUSALITY_MISMATCH", severity, confidence, says, evidence, remedy, one.fact.probe)
+        yield Finding(
+            "ENGINE_CAUSALITY_MISMATCH", severity, confidence, says, evidence, remedy_of(one.fact), one.fact.probe
+        )
         return

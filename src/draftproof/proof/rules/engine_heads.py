@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.proof import tensors
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Evidence, Finding
-from draftproof.proof.judging import CANDIDATE, LIKELY, about_version, exact_zero, primary
+from draftproof.proof.judging import CANDIDATE, LIKELY, about_version, exact_zero, primary, remedy_of
 from draftproof.proof.layouts import DFLASH_FAMILY, drafter_method, layout_of
 from draftproof.proof.quantities import acceptance
 from draftproof.proof.rules.engine_methods import matrix_evidence, version_evidence
@@ -47,7 +47,7 @@ def lm_head_not_shared(case: Case, earlier: frozenset[str]) -> Said:
             matrix_evidence(one),
             case.evidence("target.config", "target"),
         )
-        yield Finding("LM_HEAD_NOT_SHARED", "error", confidence, says, evidence, "", one.fact.probe)
+        yield Finding("LM_HEAD_NOT_SHARED", "error", confidence, says, evidence, remedy_of(one.fact), one.fact.probe)
         return
     build = build_of(case)
     unknown_build = build.engine == "vllm" and not build.plain and build.fit("vllm", "0.25.0") is Fit.NO

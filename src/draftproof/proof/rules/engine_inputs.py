@@ -6,9 +6,20 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from draftproof.drafters.values import show
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Evidence, Finding
-from draftproof.proof.judging import CANDIDATE, CERTAIN, LIKELY, about_version, exact_zero, has_run, healthy, primary
+from draftproof.proof.judging import (
+    CANDIDATE,
+    CERTAIN,
+    LIKELY,
+    about_version,
+    exact_zero,
+    has_run,
+    healthy,
+    primary,
+    remedy_of,
+)
 from draftproof.proof.layouts import DFLASH_FAMILY, drafter_method, is_zlab_drafter, layout_of
 from draftproof.proof.quantities import acceptance, ratio
 from draftproof.proof.rules.engine_methods import matrix_evidence, version_evidence
@@ -59,17 +70,17 @@ def aux_layer_offset(case: Case, earlier: frozenset[str]) -> Said:
     for one, found in about_version(case, "AUX_LAYER_OFFSET", symptom=False):
         inferred = named_only and one.fit is Fit.RELEASE  # the layout of the published file
         confidence = LIKELY if inferred else found
-        ids = f" (ids {list(layout.taps.value)})" if layout.taps else ""
+        ids = f" (ids {show(list(layout.taps.value), 120)})" if layout.taps else ""
         says = f"{build_of(case)} {one.fact.says}{ids}"
         where = f"drafter.config.{layout.taps.path}" if layout.taps else "drafter.name"
         evidence = (
-            case.evidence(where, f"ids {list(layout.taps.value)}" if layout.taps else str(case.drafter.name)),
+            case.evidence(
+                where, f"ids {show(list(layout.taps.value), 120)}" if layout.taps else str(case.drafter.name)
+            ),
             version_evidence(case),
             matrix_evidence(one),
         )
-        yield Finding(
-            "AUX_LAYER_OFFSET", "error", confidence, says, evidence, f"Use {one.fact.remedy}.", one.fact.probe
-        )
+        yield Finding("AUX_LAYER_OFFSET", "error", confidence, says, evidence, remedy_of(one.fact), one.fact.probe)
         return
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from draftproof.proof.case import Case
 from draftproof.proof.engines import Applied
 from draftproof.proof.findings import Evidence, Finding, Question
-from draftproof.proof.judging import CERTAIN, about_version, has_run, healthy, log_lines, low
+from draftproof.proof.judging import CERTAIN, about_version, has_run, healthy, log_lines, low, remedy_of
 from draftproof.proof.layouts import DFLASH_FAMILY, drafter_method, layout_of
 from draftproof.proof.rules.registry import Said, rule
 from draftproof.proof.versions import build_of
@@ -17,7 +17,11 @@ _RUNS = re.compile(r"speculative_impl_draft_dflash|SpecDecoding metrics|dflash_w
 _QUANTISED_FAILS = re.compile(
     r"mat1 and mat2 to have the same dtype.*Float8|QKVParallelLinear'? object has no attribute '?weight", re.IGNORECASE
 )
-_SWA_REFUSED = re.compile(r"mixed sliding/full dflash drafts|mixed sliding.*NotImplementedError", re.IGNORECASE)
+_SWA_REFUSED = re.compile(
+    r"mixed sliding/full|NotImplementedError.*(?:sliding|layer_types)|mixed (?:layer|attention) types|"
+    r"(?:requires?|needs?|set|provide).{0,40}swa_window_size",
+    re.IGNORECASE,
+)
 
 
 def matrix_evidence(one: Applied) -> Evidence:
@@ -55,14 +59,8 @@ def engine_lacks_method(case: Case, earlier: frozenset[str]) -> Said:
     for one, confidence in about_version(case, "ENGINE_LACKS_METHOD", symptom=False):
         says = f"{build} {one.fact.says}"
         evidence = (version_evidence(case), matrix_evidence(one))
-        yield Finding(
-            "ENGINE_LACKS_METHOD", "error", confidence, says, evidence, _upgrade(one.fact.remedy), one.fact.probe
-        )
+        yield Finding("ENGINE_LACKS_METHOD", "error", confidence, says, evidence, remedy_of(one.fact), one.fact.probe)
         return
-
-
-def _upgrade(remedy: str) -> str:
-    return f"Use {remedy}." if remedy and remedy[0] not in "-" and "=" not in remedy else f"Set {remedy}."
 
 
 @rule(
@@ -88,8 +86,7 @@ def engine_swa_refused(case: Case, earlier: frozenset[str]) -> Said:
     for one, confidence in about_version(case, "ENGINE_SWA_REFUSED", symptom=False):
         says = f"{build_of(case)} {one.fact.says}"
         evidence = (*_layer_evidence(case), version_evidence(case), matrix_evidence(one))
-        remedy = one.fact.remedy[0].upper() + one.fact.remedy[1:] + "."
-        yield Finding("ENGINE_SWA_REFUSED", "error", confidence, says, evidence, remedy, one.fact.probe)
+        yield Finding("ENGINE_SWA_REFUSED", "error", confidence, says, evidence, remedy_of(one.fact), one.fact.probe)
         return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftproof.drafters.values import show
 from draftproof.proof import tensors
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Finding, Question
@@ -160,4 +161,6 @@ def _depth(case: Case, layout: Layout) -> int | None:
 
 def _listed(layout: Layout) -> str:
     taps = layout.taps
-    return str(list(taps.value)) if taps is not None else f"up to {layout.max_tap.value if layout.max_tap else '?'}"
+    return (
+        show(list(taps.value), 120) if taps is not None else f"up to {layout.max_tap.value if layout.max_tap else '?'}"
+    )

@@ -1,0 +1,1 @@
+"""Findings for machines: SARIF for code scanning, JUnit for test reports."""
