@@ -18,6 +18,7 @@ MODEL ?= bundled:smollm2
 DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
 PROMPTS ?= demo
 UNIFORM ?=
+CASES ?= ../shared/data/cases.jsonl
 
 BIN := $(VENV)/bin
 UNIFORM_ARG := $(if $(UNIFORM),--uniform-drafter $(UNIFORM))
@@ -27,7 +28,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean conformance-installs \ conformance-installs-slice
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean conformance-installs \ conformance-installs-slice accuracy
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -99,6 +100,9 @@ docs: $(STAMP)  ## drawings, docs/findings.md, docs/engines.md, generated blocks
 	@$(BIN)/python scripts/draw_pipeline.py docs/pipeline.svg
 	@$(BIN)/python scripts/render_findings.py
 	@$(BIN)/python scripts/render_readme.py
+
+accuracy: $(STAMP)  ## verdicts on collected cases (CASES=file.jsonl) against an expert's, into results/
+	@$(BIN)/python scripts/accuracy.py $(CASES) --out results/accuracy.json
 
 bench: $(STAMP)  ## equality and speed here, into results/; then make docs
 	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER) --dtype bfloat16 --limit 17 $(BENCH_PROMPTS)

@@ -9,7 +9,6 @@ counted beside, since leaving them out makes τ exceed tokens per target forward
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,25 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from draftproof.engine.types import RoundStats
+from draftproof.intervals import Interval, wilson
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float]
 
-_Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 _RESAMPLES = 4000
 _SEED = 20260206
-
-
-def wilson(successes: int, trials: int, z: float = _Z95) -> Interval | None:
-    """Wilson score interval (1927) of a rate; None without trials. Takes trials as independent."""
-    if trials == 0:
-        return None
-    rate, z2 = successes / trials, z * z
-    centre = rate + z2 / (2 * trials)
-    spread = z * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
-    scale = 1 + z2 / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from draftproof.cli.check import check
 from draftproof.cli.convert import convert
 from draftproof.cli.demo import demo
 from draftproof.cli.doctor import doctor
+from draftproof.cli.diagnose import diagnose
 from draftproof.cli.evaluate import evaluate
 from draftproof.cli.flags import ReaderGone
 from draftproof.cli.generate import generate
@@ -52,7 +53,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
 )
-for command in (generate, chat, demo, train, convert, evaluate, lab, check, doctor):
+for command in (generate, chat, demo, train, convert, evaluate, lab, check, doctor, diagnose):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(bench_app, name="bench")
 
