@@ -207,9 +207,7 @@ class Drafting:
         if method != "greedy" and not request.params.greedy:
             mask = constrained_rows(logits, request.constraint, request.stop_ids) if request.constraint else None
             # The cut by confidence must not know the tokens drawn, so the constraint does not enter into it.
-            tokens, q = draft_tokens(
-                logits, request.params, request.rng, len(request.token_ids), method, mask
-            )
+            tokens, q = draft_tokens(logits, request.params, request.rng, len(request.token_ids), method, mask)
             return Proposal(chain(tokens), q, confidence[: len(tokens)])
         if request.constraint is not None:
             tokens, confidence = greedy_chain(logits, top, request.constraint, request.stop_ids)

@@ -90,7 +90,10 @@ class Grammars:
         if self.why_not:
             raise ApiError(400, f"{param} is not possible here: {self.why_not}", param=param, code="unsupported")
         matcher = llguidance.LLMatcher(
-            self.tokens, grammar, log_level=0, limits=llguidance.LLParserLimits(**_LIMITS)  # type: ignore[arg-type]
+            self.tokens,
+            grammar,
+            log_level=0,
+            limits=llguidance.LLParserLimits(**_LIMITS),  # type: ignore[arg-type]
         )
         if matcher.is_error():
             raise ApiError(400, f"{param}: {_one_line(matcher.get_error())}", param=param, code="invalid_value")

@@ -10,9 +10,10 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 from draftproof.engine.constraint import ConstraintMaker
 from draftproof.engine.engine import Engine
@@ -22,25 +23,20 @@ logger = logging.getLogger("draftproof.server")
 Listener = Callable[[Sequence[Event], float], None]
 
 
+Mailbox = Any  # an asyncio.Queue that takes (stream, events)
+
+
 @dataclass(eq=False)
 class Stream:
-    """One request's events on their way to the event loop. ``open``: indices of the answers still to end."""
+    """One request's events on their way to ``mailbox``. ``open``: indices of the answers still to end."""
 
     request_id: str
+    mailbox: Mailbox
     open: set[int]
-    arrived: float = field(default_factory=perf_counter)
-    _queue: asyncio.Queue[list[Event]] = field(default_factory=asyncio.Queue)
 
-    def put(self, events: list[Event]) -> None:
-        """From the event loop's thread."""
-        self._queue.put_nowait(events)
-
-    async def batches(self) -> AsyncIterator[list[Event]]:
-        """The events of one step at a time, to the end of the last answer."""
-        while self.open:
-            events = await self._queue.get()
-            self.open -= {e.index for e in events if isinstance(e, RequestFinished)}
-            yield events
+    def take(self, events: Sequence[Event]) -> None:
+        """These events have been read."""
+        self.open -= {e.index for e in events if isinstance(e, RequestFinished)}
 
 
 class EngineRunner:
@@ -84,12 +80,13 @@ class EngineRunner:
         self,
         prompt: list[int],
         params: SamplingParams,
+        mailbox: Mailbox,
         *,
         cache_salt: str | None = None,
         constraint: ConstraintMaker | None = None,
     ) -> Stream:
-        """Queue a request. Raises what ``Engine.add_request`` raises."""
-        stream = Stream(f"serve-{next(self._ids)}", set(range(params.n)))
+        """Queue a request, whose events go to ``mailbox`` step by step. Raises what ``Engine.add_request`` raises."""
+        stream = Stream(f"serve-{next(self._ids)}", mailbox, set(range(params.n)))
         self._streams[stream.request_id] = stream
         try:
             self.engine.add_request(prompt, params, stream.request_id, cache_salt=cache_salt, constraint=constraint)
@@ -109,7 +106,7 @@ class EngineRunner:
         for request_id, events in batches.items():
             stream = self._streams.get(request_id)
             if stream is not None:
-                stream.put(events)
+                stream.mailbox.put_nowait((stream, events))
 
     # -- the engine's thread ------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ class Message(Strict):
     tool_call_id: Text | None = None
     reasoning_content: Text | None = None
     refusal: None = None
-    annotations: None | Annotated[list[Any], Field(max_length=0)] = None
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
 
