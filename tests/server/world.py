@@ -106,6 +106,8 @@ def tiny_engine(drafter: str | None = None, *, tokenizer: Any = None, **options:
     options.setdefault("max_model_len", 1024)
     if drafter is None:
         return Engine.from_model(model, tokenizer, None, **options)
+    if drafter == "chain":
+        options.setdefault("draft_sample_method", "greedy")  # a seed gives one text
     double = tiny_target(tokenizer)
     return Engine.from_model(
         model, tokenizer, lambda t: Echo(double, len(tokenizer)), method=drafter, length_policy="fixed", **options
@@ -161,9 +163,11 @@ def ask(url: str, method: str, path: str, body: Any, headers: dict[str, str]) ->
         response = connection.getresponse()
         text = response.read().decode()
         kind = response.headers.get("content-type", "")
-        return response.status, dict(response.headers.items()), json.loads(text) if kind.startswith(
-            "application/json"
-        ) else text
+        return (
+            response.status,
+            dict(response.headers.items()),
+            json.loads(text) if kind.startswith("application/json") else text,
+        )
     finally:
         connection.close()
 

@@ -30,11 +30,12 @@ _LIMITS = {"step_lexer_fuel": 2_000_000, "verbose_errors": False}
 
 class GrammarConstraint:
     """A :class:`draftproof.engine.constraint.Constraint`. ``matcher`` stands after the committed tokens and those of
-    ``_ahead``, which are moved along and taken back as paths are asked about."""
+    ``_ahead``, which are moved along and taken back as paths are asked about. ``ends``: end-of-sequence ids."""
 
-    def __init__(self, matcher: Any, vocab_size: int) -> None:
+    def __init__(self, matcher: Any, vocab_size: int, ends: frozenset[int]) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
+        self._ends = ends
         self._ahead: list[int] = []
 
     def allowed(self, path: Sequence[int]) -> Tensor:
@@ -46,6 +47,8 @@ class GrammarConstraint:
 
     def accepts(self, path: Sequence[int], token: int) -> bool:
         self._move(path)
+        if token in self._ends:  # which validate_tokens refuses where nothing else may come
+            return bool(self._matcher.is_accepting())
         return bool(self._matcher.validate_tokens([token]))
 
     def advance(self, token: int) -> None:
@@ -76,6 +79,7 @@ class Grammars:
 
     def __init__(self, engine: Engine) -> None:
         self._vocab_size = engine.target.info.vocab_size
+        self._ends = engine.eos_token_ids
         try:
             self.tokens = llguidance.hf.from_tokenizer(
                 engine.tokenizer, n_vocab=self._vocab_size, eos_token=sorted(engine.eos_token_ids) or None
@@ -95,9 +99,13 @@ class Grammars:
             log_level=0,
             limits=llguidance.LLParserLimits(**_LIMITS),  # type: ignore[arg-type]
         )
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # shows what compiles but can never be matched
         if matcher.is_error():
-            raise ApiError(400, f"{param}: {_one_line(matcher.get_error())}", param=param, code="invalid_value")
-        return lambda: GrammarConstraint(matcher.deep_copy(), self._vocab_size)
+            reason = matcher.get_error()
+            reason = "nothing can match it" if reason.startswith("NoExtension") else _one_line(reason)
+            raise ApiError(400, f"{param}: {reason}", param=param, code="invalid_value")
+        return lambda: GrammarConstraint(matcher.deep_copy(), self._vocab_size, self._ends)
 
 
 def grammar_of(format: ResponseFormat) -> str | None:
@@ -117,9 +125,12 @@ def grammar_of(format: ResponseFormat) -> str | None:
 
 
 def json_grammar(schema: dict[str, Any]) -> str:
-    grammar: str = llguidance.LLMatcher.grammar_from_json_schema(
-        schema, overrides={"whitespace_pattern": WHITESPACE, "whitespace_flexible": True}
-    )
+    try:
+        grammar: str = llguidance.LLMatcher.grammar_from_json_schema(
+            schema, overrides={"whitespace_pattern": WHITESPACE, "whitespace_flexible": True}
+        )
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"response_format: {_one_line(str(error))}", param="response_format") from None
     return grammar
 
 
