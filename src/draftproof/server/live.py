@@ -39,7 +39,8 @@ class Live:
             self._tokens.append((now, tokens))
 
     def snapshot(self) -> dict[str, Any]:
-        rounds = [(depth, accepted) for depth, accepted in self._rounds.copy() if depth]
+        every = self._rounds.copy()
+        rounds = [(depth, accepted) for depth, accepted in every if depth]
         deepest = max((depth for depth, _ in rounds), default=0)
         engine, pool, cache = self._engine, self._engine.pool, self._engine.prefix_cache
         return {
@@ -48,6 +49,7 @@ class Live:
             "rounds": len(rounds),
             "tau": 1 + sum(accepted for _, accepted in rounds) / len(rounds) if rounds else None,
             "accepted_at_least": [sum(accepted > k for _, accepted in rounds) for k in range(deepest)],
+            "drafted_per_round": sum(depth for depth, _ in every) / len(every) if every else None,
             "policy": self._choice if engine.drafter else None,
             "running": len(engine.scheduler.running),
             "waiting": len(engine.scheduler.waiting),

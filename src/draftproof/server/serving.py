@@ -46,11 +46,12 @@ class DrainingServer(uvicorn.Server):
 def bind(options: ServerOptions) -> socket.socket:
     """Listens at once, so that a port in use is an error before anything is loaded."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((options.host, options.port))
     except OSError as error:
+        made.close()
         raise UnavailableError(
             f"cannot listen on {options.host}:{options.port}: {error.strerror or error}; choose another --port"
         ) from None
