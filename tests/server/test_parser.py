@@ -62,8 +62,10 @@ def test_sections(text: str, options: dict[str, object], expected: object) -> No
     assert told(text, **options) == expected
 
 
-FRAGMENTS = ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, '{"name": "add"', "}", "<", "</", "é", " ", "\n",
-             "tool_call>", "think", "x"]  # fmt: skip
+FRAGMENTS = [
+    "<think>", "</think>", "<tool_call>", "</tool_call>", CALL, '{"name": "add"', "}", "<", "</", "é", " ", "\n",
+    "tool_call>", "think", "x",
+]  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None)
