@@ -3,6 +3,7 @@
 #   make demo DRAFTER=path-or-id MODEL=target     the card: target alone, DFlash chain, DDTree
 #   make demo DRAFTER=random                      no drafter at hand: shows equality, not speed
 #   make bench PROMPTS="mine.jsonl demo"          JSON Lines files to measure on; demo: the built-in prompts
+#   make bench-serve SHORT=1                      the server under load, faults and signals; minutes, not an hour
 #   make bench-engine UNIFORM=folder              a drafter whose layers are all alike, for vLLM beside it
 #   make TORCH_ARGS="--index-url ..." demo        take torch from another index (the CPU build is enough)
 #
@@ -27,7 +28,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine clean
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-serve clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -100,6 +101,10 @@ bench: $(STAMP)  ## equality and speed here, into results/; then make docs
 bench-engine: $(STAMP)  ## many streams, prefix cache, peers (vLLM after make vllm), into results/; then make docs
 	@DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/draftproof bench engine --model $(MODEL) \
 	  --drafter $(DRAFTER) --dtype bfloat16 $(UNIFORM_ARG) $(BENCH_PROMPTS)
+
+bench-serve: $(STAMP)  ## the server under load and faults (an hour; SHORT=1: minutes), into results/serve.json
+	@$(BIN)/python scripts/bench_serve.py --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS) \
+	  $(if $(SHORT),--clients 8 --seconds 30 --idle 500 --streams 1 --streams 4 --repeats 1 --requests 8 --tokens 32)
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

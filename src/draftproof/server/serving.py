@@ -8,12 +8,12 @@ import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from draftproof.errors import UnavailableError
+from draftproof.runtime import allow_many_connections
 from draftproof.server.options import ServerOptions
 
 logger = logging.getLogger("draftproof.server")
@@ -65,7 +65,7 @@ def url_of(listening: socket.socket) -> str:
 
 def serve(app: FastAPI, options: ServerOptions, listening: socket.socket, on_ready: Callable[[str], None]) -> None:
     """Blocks until a signal has ended it."""
-    _allow_many_connections()
+    allow_many_connections()
     sys.setswitchinterval(_SWITCH_S)
     config = uvicorn.Config(
         app,
@@ -79,15 +79,3 @@ def serve(app: FastAPI, options: ServerOptions, listening: socket.socket, on_rea
     )
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     DrainingServer(config, app, lambda: on_ready(url_of(listening))).run([listening])
-
-
-def _allow_many_connections() -> None:
-    """Idle connections cost a descriptor each; the usual soft limit of 1024 is far below what the machine allows."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted: Any = hard if hard != resource.RLIM_INFINITY else 1 << 20
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -130,7 +130,8 @@ $("clear").addEventListener("click", () => {
 
 function show(live) {
   const { target, drafter, method, dtype, backend, device } = live.engine;
-  const how = drafter === "none" ? "without a drafter" : `with ${drafter} (${method})`;
+  const short = drafter.split(/[/\\]/).filter(Boolean).pop(); // of a folder's path the last part
+  const how = drafter === "none" ? "without a drafter" : `with ${short} (${method})`;
   $("engine").textContent = `${live.model === target ? target : `${live.model} = ${target}`} ${how}, ${dtype}, ${backend} on ${device}`;
   $("tau").textContent = live.tau === null ? "–" : live.tau.toFixed(2);
   $("speed").textContent = live.tokens_per_s ? live.tokens_per_s.toFixed(1) : "–";
