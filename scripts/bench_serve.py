@@ -35,23 +35,23 @@ def main(
     out: Annotated[Path, typer.Option("--out")] = Path("results/serve.json"),
     log: Annotated[Path, typer.Option("--log", help="The servers' own words.")] = Path("bench-serve.log"),
 ) -> None:
-    workloads = [load_workload(source, limit=64) for source in prompts or ["demo"]]
-    plan = Plan(
-        serve=["-m", model, "--dtype", dtype, "--max-num-seqs", "64", "--kv-cache-gb", "2", "-q"],
-        drafter=["-d", drafter],
-        questions=[p.messages[-1]["content"] for w in workloads for p in w.prompts],
-        concurrency=streams or (1, 2, 4, 8, 16, 32, 64),
-        tokens=tokens,
-        requests=requests,
-        repeats=repeats,
-        soak_s=seconds,
-        soak_clients=clients,
-        idle_connections=idle,
-        log=log,
-    )
     allow_many_connections()
     before = load_average()
     try:
+        workloads = [load_workload(source, limit=64) for source in prompts or ["demo"]]
+        plan = Plan(
+            serve=["-m", model, "--dtype", dtype, "--max-num-seqs", "64", "--kv-cache-gb", "2", "-q"],
+            drafter=["-d", drafter],
+            questions=[p.messages[-1]["content"] for w in workloads for p in w.prompts],
+            concurrency=streams or (1, 2, 4, 8, 16, 32, 64),
+            tokens=tokens,
+            requests=requests,
+            repeats=repeats,
+            soak_s=seconds,
+            soak_clients=clients,
+            idle_connections=idle,
+            log=log,
+        )
         document = run(plan, lambda line: print(line, file=sys.stderr, flush=True))
         document |= {"provenance": provenance(), "load_average": {"before": before, "after": load_average()}}
         write_result(out, document)

@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/cli.md", "docs/architecture.md", "docs/train.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/cli.md", "docs/architecture.md", "docs/train.md",
+             "docs/serve.md", "docs/scale.md"]  # fmt: skip
 
 
 def script(name: str) -> ModuleType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.engine.origins import OriginTracker
 from draftproof.engine.types import RequestFinished, TokensCommitted
 
-from .fakes import ANSWER, ByteTokenizer, FakeEngine
+from cli.fakes import ANSWER, ByteTokenizer, FakeEngine
 
 
 def committed(data, accepted, text):

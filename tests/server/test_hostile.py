@@ -28,7 +28,7 @@ WRONG: dict[str, list[Any]] = {
     "min_p": [*NOT_A_NUMBER, -0.1, 1.1],
     "presence_penalty": [*NOT_A_NUMBER, -2.1, 3, 1e308],
     "frequency_penalty": [*NOT_A_NUMBER, -2.1, 3, 1e308],
-    "repetition_penalty": [*NOT_A_NUMBER, 0, -1, 1e308],
+    "repetition_penalty": [*NOT_A_NUMBER, 0, -1, 1e308, 1e-308],
     "seed": [*NOT_A_WHOLE, 2**63, -(2**63) - 1],
     "max_tokens": [*NOT_A_WHOLE, 0, -1, 2**31, 1024],
     "min_tokens": [*NOT_A_WHOLE, -1, 5],

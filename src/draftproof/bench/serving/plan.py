@@ -110,7 +110,7 @@ def throughput(
 
 
 def one_stream(plan: Plan, servers: dict[str, ServerProcess], progress: Progress) -> dict[str, Any]:
-    """The share of a lone client's time in which the engine was not stepping: HTTP, event loop, hand-over, templates."""
+    """The share of a lone client's time in which the engine was not stepping: HTTP, event loop, hand-over."""
     told: dict[str, Any] = {}
     for way, server in servers.items():
         shares, per_token = [], []
