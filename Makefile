@@ -3,6 +3,7 @@
 #   make demo DRAFTER=path-or-id MODEL=target     the card: target alone, DFlash chain, DDTree
 #   make demo DRAFTER=random                      no drafter at hand: shows equality, not speed
 #   make bench PROMPTS="mine.jsonl demo"          JSON Lines files to measure on; demo: the built-in prompts
+#   make bench-serve SHORT=1                      the server under load, faults and signals; minutes, not an hour
 #   make bench-engine UNIFORM=folder              a drafter whose layers are all alike, for vLLM beside it
 #   make TORCH_ARGS="--index-url ..." demo        take torch from another index (the CPU build is enough)
 #
@@ -28,7 +29,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean conformance-installs \ conformance-installs-slice accuracy
+.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean conformance-installs \ conformance-installs-slice accuracy bench-serve
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -120,6 +121,9 @@ bench-drafter: $(STAMP)  ## τ by workload as chain and trees, and under every f
 	  --tree-budget $$nodes --limit 40 $(BENCH_PROMPTS) --out results/drafter-tree-$$nodes.json || exit; done
 	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) --prompts $(firstword $(PROMPTS)) --out results/faults.json \
 	  --fingerprints src/draftproof/proof/data/smollm2-135m-dflash.json
+bench-serve: $(STAMP)  ## the server under load and faults (an hour; SHORT=1: minutes), into results/serve.json
+	@$(BIN)/python scripts/bench_serve.py --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS) \
+	  $(if $(SHORT),--clients 8 --seconds 30 --idle 500 --streams 1 --streams 4 --repeats 1 --requests 8 --tokens 32)
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -60,3 +60,15 @@ def cache_dir() -> Path:
     if given:
         return Path(given)
     return (Path(base) if base else Path.home() / ".cache") / "draftproof"
+
+
+def allow_many_connections() -> None:
+    """Idle connections cost a descriptor each; the usual soft limit of 1024 is far below what the machine allows."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from draftproof.cli.summary import committed_text
 from draftproof.cli.terminal import out_console, printable, write_text
-from draftproof.cli.tint import OriginTracker
+from draftproof.engine.origins import OriginTracker
 from draftproof.engine.types import Event
 
 HELP = '''/reset   forget everything said so far

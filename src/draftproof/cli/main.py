@@ -23,6 +23,7 @@ from draftproof.cli.flags import ReaderGone
 from draftproof.cli.generate import generate
 from draftproof.cli.lab import lab
 from draftproof.cli.sections import SectionedCommand
+from draftproof.cli.serve import serve
 from draftproof.cli.terminal import tolerate_encodings
 from draftproof.cli.train import train
 from draftproof.errors import (
@@ -53,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
 )
-for command in (generate, chat, demo, train, convert, evaluate, lab, check, doctor, diagnose):
+for command in (generate, chat, demo, train, convert, evaluate, lab, check, doctor, diagnose, serve):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(bench_app, name="bench")
 

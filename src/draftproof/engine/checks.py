@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from draftproof.engine.types import SamplingParams
 from draftproof.errors import UsageError
@@ -35,3 +35,14 @@ def check_request(
             raise UsageError(f"{name}: token id {wrong} is outside the target's vocabulary of {vocab_size}")
     if params.stop and not has_tokenizer:
         raise UsageError("stop strings need a tokenizer, which this target has not; use stop_token_ids")
+
+
+def check_constrained(params: SamplingParams, stop_ids: Collection[int]) -> None:
+    """Raise :class:`UsageError` for parameters that could leave a constrained answer without an allowed token."""
+    if params.min_tokens:
+        raise UsageError(f"min_tokens={params.min_tokens} cannot be kept: the constraint decides when the answer ends")
+    if params.ignore_eos or not stop_ids:
+        raise UsageError("a constrained answer ends with an end-of-sequence token: it cannot be ignored")
+    banned = next((t for t, bias in (params.logit_bias or {}).items() if bias == float("-inf")), None)
+    if banned is not None:
+        raise UsageError(f"logit_bias bans token {banned}, which the constraint may need: give a finite number")

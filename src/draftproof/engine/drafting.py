@@ -17,6 +17,7 @@ from torch import Tensor
 from draftproof import compat
 from draftproof.drafters.base import CommittedRows, Draft, Drafter, DraftRequest
 from draftproof.engine.acceptance import EngineAcceptance
+from draftproof.engine.constraint import allowed_prefix, constrained_rows, greedy_chain, prune
 from draftproof.engine.policy import AdaptiveLengths, Batch, Choice, FixedLengths
 from draftproof.engine.pool import KVPool
 from draftproof.engine.request import Request
@@ -31,6 +32,7 @@ from draftproof.targets.base import Target
 # Committed rows that may wait for their context K/V while nothing is drafted: in all, and of one request.
 _WAITING_ROWS = 64
 _ENOUGH_ROWS = 48  # rows of one pass that are not worth keeping back
+_SPARE_NODES = 4  # a tree of so many times the nodes is made where a constraint will take some away
 
 
 @dataclass(frozen=True)
@@ -192,22 +194,34 @@ class Drafting:
         if draft.logits is None:
             if any(not 0 <= token < self._vocab for token in draft.tokens):
                 raise DraftproofError(f"drafted tokens {list(draft.tokens)} are outside the vocabulary")
-            return Proposal(chain(draft.tokens[:length]))
+            tokens = list(draft.tokens[:length])
+            if request.constraint is not None:
+                tokens = allowed_prefix(tokens, request.constraint, request.stop_ids)
+            return Proposal(chain(tokens))
         logits = draft.logits
         if logits.dim() != 2 or logits.shape[1] != self._vocab:
             raise DraftproofError(f"draft logits have shape {list(logits.shape)}, not [tokens, {self._vocab}]")
         if self._method == "tree":
-            tree = build_tree(logits, length)
-            return Proposal(tree, confidence=_tree_confidence(tree) if self.policy.adaptive else ())
+            return self._build_tree(request, logits, length)
         logits = logits[:length]
         top = peaks(logits, with_lse=self.policy.adaptive)
-        tokens = top.checked()
-        confidence = top.confidences() if self.policy.adaptive else ()
+        tokens, confidence = top.checked(), top.confidences() if self.policy.adaptive else []
         method = self._draft_method_of(request)
-        if method == "greedy" or request.params.greedy:
-            return Proposal(chain(tokens), confidence=confidence)
-        tokens, q = draft_tokens(logits, request.params, request.rng, len(request.token_ids), method)
-        return Proposal(chain(tokens), q, confidence)
+        if method != "greedy" and not request.params.greedy:
+            mask = constrained_rows(logits, request.constraint, request.stop_ids) if request.constraint else None
+            # The cut by confidence must not know the tokens drawn, so the constraint does not enter into it.
+            tokens, q = draft_tokens(logits, request.params, request.rng, len(request.token_ids), method, mask)
+            return Proposal(chain(tokens), q, confidence[: len(tokens)])
+        if request.constraint is not None:
+            tokens, confidence = greedy_chain(logits, top, request.constraint, request.stop_ids)
+        return Proposal(chain(tokens), confidence=confidence)
+
+    def _build_tree(self, request: Request, logits: Tensor, length: int) -> Proposal:
+        if request.constraint is None:
+            tree = build_tree(logits, length)
+        else:  # some of its nodes will go, so there are more to begin with
+            tree = prune(build_tree(logits, _SPARE_NODES * length), request.constraint, request.stop_ids).first(length)
+        return Proposal(tree, confidence=_tree_confidence(tree) if self.policy.adaptive else ())
 
     def _draft_method_of(self, request: Request) -> DraftMethod:
         """A seed must give one text however long the drafts are: then the target's own draws decide."""

@@ -17,7 +17,8 @@ import torch
 
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.loading import load_drafter
-from draftproof.engine.checks import check_request
+from draftproof.engine.checks import check_constrained, check_request
+from draftproof.engine.constraint import ConstraintMaker
 from draftproof.engine.core import EngineCore
 from draftproof.engine.detokenize import IncrementalDetokenizer
 from draftproof.engine.options import EngineOptions, LengthPolicy
@@ -146,11 +147,13 @@ class Engine:
         request_id: str | None = None,
         *,
         cache_salt: str | None = None,
+        constraint: ConstraintMaker | None = None,
     ) -> str:
         """Queue a prompt (text or token ids); returns its id. Nothing runs until ``step``. From any thread.
 
-        ``cache_salt``: prefixes are shared only among requests with the same salt. Raises :class:`UsageError` for
-        what could never run.
+        ``cache_salt``: prefixes are shared only among requests with the same salt. ``constraint`` makes the state
+        that says which tokens may follow, one for each of ``n`` answers. Raises :class:`UsageError` for what could
+        never run.
         """
         params = params or SamplingParams()
         ids = self.encode(prompt)
@@ -162,13 +165,21 @@ class Engine:
             limited_by=self._limited_by,
             has_tokenizer=self.tokenizer is not None,
         )
+        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.eos_token_ids)
+        if constraint is not None:
+            check_constrained(params, stop_ids)
+        self.scheduler.check(min(len(ids) + params.max_tokens, self.max_model_len))
         request_id = request_id or self._new_id()
-        self.core.submit(self._requests(request_id, ids, params, cache_salt))
+        requests = self._requests(request_id, ids, params, cache_salt, stop_ids)
+        for request in requests:
+            request.constraint = constraint() if constraint is not None else None
+        self.core.submit(requests)
         return request_id
 
-    def _requests(self, request_id: str, ids: list[int], params: SamplingParams, salt: str | None) -> list[Request]:
+    def _requests(
+        self, request_id: str, ids: list[int], params: SamplingParams, salt: str | None, stop_ids: frozenset[int]
+    ) -> list[Request]:
         """``n`` requests, the others of which share the first one's prompt."""
-        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.eos_token_ids)
         seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
         requests: list[Request] = []
         for index in range(params.n):
@@ -238,14 +249,19 @@ class Engine:
             self._forget([answers[0].request_id for answers in outputs])
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, cache_salt: str | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        cache_salt: str | None = None,
+        constraint: ConstraintMaker | None = None,
     ) -> Iterator[Event]:
         """Events of one request as they happen. Closing the iterator aborts the request. Several streams may be
         read in turn: each step serves all of them."""
         name = self._new_id()
         self._mail[name] = deque()
         try:
-            self.add_request(prompt, params, name, cache_salt=cache_salt)
+            self.add_request(prompt, params, name, cache_salt=cache_salt, constraint=constraint)
             yield from self._delivered(name, params.n if params else 1)
         finally:
             self._forget([name])

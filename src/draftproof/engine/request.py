@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from draftproof.engine.acceptance import RunningAcceptance
+from draftproof.engine.constraint import Constraint
 from draftproof.engine.detokenize import IncrementalDetokenizer
 from draftproof.engine.prefix_cache import block_name, root_name
 from draftproof.engine.rng import RequestRng
@@ -34,6 +35,7 @@ class Request:
     rng: RequestRng
     history: TokenHistory | None = None
     detokenizer: IncrementalDetokenizer | None = None
+    constraint: Constraint | None = None
     index: int = 0
     salt: str | None = None
     parent: Request | None = None
@@ -108,6 +110,8 @@ class Request:
                 self.history.append(token)
             if token in self.stop_ids:
                 return Committed(kept, text, "stop", f"token {token}")
+            if self.constraint is not None:
+                self.constraint.advance(token)
             if self.detokenizer is not None:
                 delta = self.detokenizer.push([token])
                 text += delta.text

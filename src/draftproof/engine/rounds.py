@@ -14,6 +14,7 @@ from time import perf_counter
 from torch import Tensor
 
 from draftproof import compat
+from draftproof.engine.constraint import greedy_picker, masked
 from draftproof.engine.drafting import Drafting, Drafts, Proposal
 from draftproof.engine.plan import Pass, Segment, build_pass
 from draftproof.engine.policy import AdaptiveLengths, Choice, Costs
@@ -129,15 +130,18 @@ class RoundLoop:
         params, position = request.params, len(request.token_ids)
 
         def row_logits(row: int, path: Sequence[int]) -> Tensor:
-            if not needs_processing(params):
-                return logits[row]
-            assert request.history is not None
-            return process_logits(
-                logits[row], params, request.history, path, sorted(request.stop_ids), request.generated
-            )
+            out = logits[row]
+            if needs_processing(params):
+                assert request.history is not None
+                out = process_logits(out, params, request.history, path, sorted(request.stop_ids), request.generated)
+            if request.constraint is not None:
+                out = masked(out, request.constraint, path, request.stop_ids)
+            return out
 
         if params.greedy and not needs_processing(params):
             tokens = best.checked()
+            if request.constraint is not None:
+                return walk(proposal.tree, greedy_picker(logits, tokens, request.constraint, request.stop_ids))
             return walk(proposal.tree, lambda row, path: tokens[row])
         if proposal.q is None or params.greedy:
             return walk(proposal.tree, picker(row_logits, params, request.rng, position))

@@ -100,19 +100,32 @@ def reject(
 
 
 def draft_tokens(
-    logits: Tensor, params: SamplingParams, rng: RequestRng, position: int, method: DraftMethod
+    logits: Tensor,
+    params: SamplingParams,
+    rng: RequestRng,
+    position: int,
+    method: DraftMethod,
+    mask: Callable[[int, Sequence[int]], Tensor | None] | None = None,
 ) -> tuple[list[int], list[Distribution] | None]:
     """Choose a chain from a drafter's block logits [N, V]; row i drafts sequence index ``position + i``.
 
     Returns the tokens and, if they were sampled, the distributions they came from (``reject`` needs these
     very ones). "greedy" takes the likeliest token of each row; "probabilistic" samples under the request's
     temperature, ``min_p``, ``top_k`` and ``top_p``. Any proposal is exact; a closer one is accepted more
-    often.
+    often. ``mask(row, path)``: the row [V] to sample from after ``path``, or None to end the chain there; it must
+    not look at what is drawn later.
     """
     if method == "greedy" or params.greedy:
         return peaks(logits).tokens, None
-    dists = [distribution(row, params) for row in logits]
-    return [d.sample(rng.uniform(position + i, Purpose.DRAFT)) for i, d in enumerate(dists)], dists
+    dists: list[Distribution] = []
+    tokens: list[int] = []
+    for i, row in enumerate(logits):
+        allowed = row if mask is None else mask(i, tokens)
+        if allowed is None:
+            break
+        dists.append(distribution(allowed, params))
+        tokens.append(dists[-1].sample(rng.uniform(position + i, Purpose.DRAFT)))
+    return tokens, dists
 
 
 def picker(

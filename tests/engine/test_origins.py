@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from draftproof.cli.tint import OriginTracker
+from draftproof.engine.origins import OriginTracker
 from draftproof.engine.types import RequestFinished, TokensCommitted
 
-from .fakes import ANSWER, ByteTokenizer, FakeEngine
+from cli.fakes import ANSWER, ByteTokenizer, FakeEngine
 
 
 def committed(data, accepted, text):
