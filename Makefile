@@ -29,7 +29,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test conformance conformance-slice vllm lint format types docs bench bench-engine bench-drafter clean conformance-installs \ conformance-installs-slice accuracy bench-serve
+.PHONY: help install demo test conformance conformance-slice conformance-installs conformance-installs-slice vllm \
+  lint format types docs accuracy bench bench-engine bench-drafter bench-serve clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -121,6 +122,7 @@ bench-drafter: $(STAMP)  ## τ by workload as chain and trees, and under every f
 	  --tree-budget $$nodes --limit 40 $(BENCH_PROMPTS) --out results/drafter-tree-$$nodes.json || exit; done
 	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) --prompts $(firstword $(PROMPTS)) --out results/faults.json \
 	  --fingerprints src/draftproof/proof/data/smollm2-135m-dflash.json
+
 bench-serve: $(STAMP)  ## the server under load and faults (an hour; SHORT=1: minutes), into results/serve.json
 	@$(BIN)/python scripts/bench_serve.py --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS) \
 	  $(if $(SHORT),--clients 8 --seconds 30 --idle 500 --streams 1 --streams 4 --repeats 1 --requests 8 --tokens 32)

@@ -16,8 +16,8 @@ from draftproof.cli.chat import chat
 from draftproof.cli.check import check
 from draftproof.cli.convert import convert
 from draftproof.cli.demo import demo
-from draftproof.cli.doctor import doctor
 from draftproof.cli.diagnose import diagnose
+from draftproof.cli.doctor import doctor
 from draftproof.cli.evaluate import evaluate
 from draftproof.cli.flags import ReaderGone
 from draftproof.cli.generate import generate

@@ -168,7 +168,6 @@ class Engine:
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.eos_token_ids)
         if constraint is not None:
             check_constrained(params, stop_ids)
-        self.scheduler.check(min(len(ids) + params.max_tokens, self.max_model_len))
         request_id = request_id or self._new_id()
         requests = self._requests(request_id, ids, params, cache_salt, stop_ids)
         for request in requests:
