@@ -102,3 +102,24 @@ def test_a_file_is_read_back_and_others_are_refused(tmp_path: Path) -> None:
 def test_comparing_needs_no_torch() -> None:
     code = "import sys, draftproof.proof.fingerprints; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_diagnose_says_what_counts_resemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from draftproof.cli.main import main
+    from draftproof.proof.case import Case, Observation
+
+    counts = drawn(SHAPES["tail"], 1500, 9)
+    at_least = [sum(counts[k:]) for k in range(5)]
+    metrics = {"num_drafts": at_least[0], "accepted_per_position": [n / at_least[0] for n in at_least[1:]]}
+    case, prints = tmp_path / "case.json", tmp_path / "prints.json"
+    case.write_text(json.dumps(Case(method="dflash", k=4, observations=(Observation("x", {}, metrics),)).to_dict()))
+    prints.write_text(json.dumps(made().to_dict()))
+    main(["diagnose", "--case", str(case), "--fingerprints", str(prints), "--json"])
+    said = json.loads(capsys.readouterr().out)["resembles"]
+    assert said[0]["name"] == "tail" and said[0]["code"] == "ENGINE_CAUSALITY_MISMATCH"
+    main(["diagnose", "--case", str(case), "--fingerprints", str(prints)])
+    assert "tail (ENGINE_CAUSALITY_MISMATCH)" in capsys.readouterr().out
+    assert main(["diagnose", "--case", str(case), "--condition", "long"]) == 2
+    assert main(["diagnose", "--case", str(case), "--fingerprints", str(prints), "--condition", "odd"]) == 2
+    errors = capsys.readouterr().err
+    assert "--condition has no effect" in errors and "no fingerprints; there are some for: short" in errors

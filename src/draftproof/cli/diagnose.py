@@ -57,6 +57,13 @@ class EvidenceFlags:
     api_key_env: Annotated[
         str | None, _evidence("--api-key-env", "VAR", "Environment variable that holds the server's key.")
     ] = None
+    fingerprints: Annotated[
+        Path | None, _evidence("--fingerprints", "FILE", "What faults do to this pair, as draftproof lab saved it.")
+    ] = None
+    condition: Annotated[
+        str | None,
+        _evidence("--condition", "NAME", "Of the counts: short, long, cached, batch, sampled. [default: short]"),
+    ] = None
     workload: Annotated[
         list[str] | None,
         _evidence("--workload", "NAME=VALUE", "dataset=gsm8k temperature=0 thinking=off context=8000 … Repeatable."),
@@ -84,10 +91,13 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
         return
     from draftproof.proof.case import Case
     from draftproof.proof.diagnosis import report
+    from draftproof.proof.fingerprints import read_fingerprints
     from draftproof.proof.gathering import Sources, gather
 
     if evidence.interval is not None and not evidence.metrics:
         raise UsageError("--interval has no effect without --metrics URL")
+    if evidence.condition is not None and evidence.fingerprints is None:
+        raise UsageError("--condition has no effect without --fingerprints FILE")
     repeated = (tuple(several or ()) for several in (evidence.log, evidence.metrics, evidence.workload))
     sources = Sources(evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch, *repeated)
     checked(probes)
@@ -104,7 +114,8 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
             return
         found, pairs, more = probe(probes, plan, found, key)
         notes = (*notes, *more)
-    result = report(found, notes, pairs)
+    prints = None if evidence.fingerprints is None else read_fingerprints(evidence.fingerprints)
+    result = report(found, notes, pairs, prints, evidence.condition or "short")
     if output.save is not None:
         _write(output.save, json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
         note(f"saved {output.save}")

@@ -10,6 +10,7 @@ from rich.text import Text
 from draftproof.cli.terminal import out_console, print_trimmed, printable
 from draftproof.proof.diagnosis import Expected, Report
 from draftproof.proof.findings import Finding, Page
+from draftproof.proof.fingerprints import Match
 from draftproof.proof.meanings import Figure
 from draftproof.proof.verdict import Cause
 
@@ -37,6 +38,8 @@ def print_card(report: Report) -> None:
     if verdict.others:
         parts.append(_heading("What is seen" if verdict.causes else "Findings"))
         parts += [_remark(finding) for finding in verdict.others]
+    if report.resembles:
+        parts += [_heading("Resembles, by the laboratory's fingerprints"), *(_match(m) for m in report.resembles[:3])]
     if report.expected:
         parts += [_heading("Published for this drafter"), *(_expected(one) for one in report.expected)]
     if report.break_even is not None:
@@ -65,6 +68,12 @@ def print_page(page: Page) -> None:
     ):
         table.add_row(name, text)
     print_trimmed(out_console(), Text(f"{page.code}  ({page.area})", style="bold"), table)
+
+
+def _match(match: Match) -> RenderableType:
+    code = f" ({match.code})" if match.code else ""
+    share = f", in about {match.share:.0%} of the rounds" if match.share < 1 else ""
+    return _line(f"{match.probability:.0%}  {match.name}{code}{share}")
 
 
 def _heading(text: str) -> RenderableType:

@@ -9,9 +9,11 @@ from typing import Any
 from draftproof.proof.break_even import BreakEven, break_even
 from draftproof.proof.case import Case
 from draftproof.proof.comparing import fact
+from draftproof.proof.fingerprints import Fingerprints, Match
 from draftproof.proof.meanings import Figure, figures
 from draftproof.proof.published import Published, of_drafter, plain_name
 from draftproof.proof.quantities import Acceptance, acceptance
+from draftproof.proof.resemblance import resembles
 from draftproof.proof.verdict import Verdict, conclude
 
 SCHEMA = "draftproof.diagnose/1"
@@ -40,6 +42,7 @@ class Report:
     expected: tuple[Expected, ...]
     break_even: BreakEven | None
     notes: tuple[str, ...] = ()
+    resembles: tuple[Match, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -49,14 +52,23 @@ class Report:
             "low_line": self.acceptance.line,
             "expected": [one.to_dict() for one in self.expected],
             "break_even": self.break_even.to_dict() if self.break_even is not None else None,
+            "resembles": [vars(match) for match in self.resembles],
             "notes": list(self.notes),
         }
 
 
-def report(case: Case, notes: tuple[str, ...] = (), pairs: Sequence[Case] = ()) -> Report:
-    """``pairs``: comparisons that probes made, judged beside the case."""
+def report(
+    case: Case,
+    notes: tuple[str, ...] = (),
+    pairs: Sequence[Case] = (),
+    fingerprints: Fingerprints | None = None,
+    condition: str = "short",
+) -> Report:
+    """``pairs``: comparisons that probes made, judged beside the case; ``condition``: the one of ``fingerprints``
+    that the counts are from."""
     it = acceptance(case)
-    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes)
+    alike = () if fingerprints is None else resembles(it, fingerprints, condition)
+    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
 
 
 def expected(case: Case, it: Acceptance, most: int = 3) -> tuple[Expected, ...]:
