@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,46 +50,51 @@ def lab(
     note(configure_threads(threads), quiet=common.quiet)
     from draftproof.bench.provenance import provenance, short_path
     from draftproof.bench.results import write_result
-    from draftproof.bench.workloads import load_workload
-    from draftproof.proof.fingerprints import HEALTHY
     from draftproof.proof.lab import report
     from draftproof.proof.lab.runs import CONDITIONS, Laboratory
 
-    wanted = _conditions(conditions, CONDITIONS)
-    chosen = _faults(faults)
-    workload = load_workload(prompts, limit=limit, seed=seed)
-    if len(workload.prompts) < 2:
-        raise UsageError(f"{prompts}: {len(workload.prompts)} prompt; the laboratory needs at least 2")
+    wanted, chosen = _conditions(conditions, CONDITIONS), _faults(faults)
+    workload = _workload(prompts, limit, seed)
     place = Laboratory(target, drafter, dtype, device, max_tokens, seed)
-
-    def say(line: str) -> None:
-        note(line, quiet=common.quiet)
-
-    runs = {HEALTHY: place.run(workload.prompts, None, wanted, say)}
-    for fault in chosen:
-        reason = fault.unfit(place.healthy.spec)
-        if reason is not None:
-            say(f"{fault.name}: left out, {reason}")
-            continue
-        found = place.run(workload.prompts, fault, wanted, say)
-        if found:
-            runs[fault.name] = found
+    runs = _runs(place, workload.prompts, chosen, wanted, lambda line: note(line, quiet=common.quiet))
     pair = {"target": short_path(target), "drafter": short_path(drafter), "workload": workload.describe()}
-    origin = provenance(seed)
-    document: dict[str, Any] = {
-        "schema_version": SCHEMA,
-        "pair": pair,
-        "faults": report.rows(runs),
-        "provenance": origin,
-    }
+    document: dict[str, Any] = {"schema_version": SCHEMA, "pair": pair, "faults": report.rows(runs)}
+    document["provenance"] = provenance(seed)
     if out is not None:
         write_result(out, rounded(document))
     if fingerprints is not None:
-        write_result(fingerprints, rounded(report.fingerprints(runs, pair, origin).to_dict()))
+        write_result(fingerprints, rounded(report.fingerprints(runs, pair, document["provenance"]).to_dict()))
     if json_output:
         print(json.dumps(rounded(document)))
     else:
         print_trimmed(out_console(), _table(document["faults"], wanted))
+
+
+def _workload(prompts: str, limit: int, seed: int) -> Any:
+    from draftproof.bench.workloads import load_workload
+
+    workload = load_workload(prompts, limit=limit, seed=seed)
+    if len(workload.prompts) < 2:
+        raise UsageError(f"{prompts}: {len(workload.prompts)} prompt; the laboratory needs at least 2")
+    return workload
+
+
+def _runs(
+    place: Any, prompts: Any, faults: list[Any], conditions: tuple[str, ...], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Counts of the healthy pair and of every fault that can show on it."""
+    from draftproof.proof.fingerprints import HEALTHY
+
+    runs = {HEALTHY: place.run(prompts, None, conditions, say)}
+    for fault in faults:
+        reason = fault.unfit(place.healthy.spec)
+        if reason is not None:
+            say(f"{fault.name}: left out, {reason}")
+            continue
+        found = place.run(prompts, fault, conditions, say)
+        if found:
+            runs[fault.name] = found
+    return runs
 
 
 def _conditions(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
