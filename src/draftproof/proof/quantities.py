@@ -77,7 +77,9 @@ class Acceptance:
 
     @property
     def standard_error(self) -> float | None:
-        return self.spread / sqrt(self.drafts) if self.spread is not None and (self.drafts or 0) > 0 else None
+        if self.spread is None or self.drafts is None or self.drafts <= 0:
+            return None
+        return self.spread / sqrt(self.drafts)
 
     @property
     def too_few(self) -> bool:
