@@ -69,14 +69,17 @@ class Acceptance:
     def spread(self) -> float | None:
         """Standard deviation of tokens accepted per draft: from the curve, else half the drafted length."""
         if self.curve and self.length is not None:
-            variance = sum((2 * i + 1) * p for i, p in enumerate(self.curve)) - (self.length - 1) ** 2
+            extra = self.length - 1
+            variance = sum((2 * i + 1) * p for i, p in enumerate(self.curve)) - extra * extra
             if variance > 0:
                 return sqrt(variance)
         return self.k / 2 if self.k is not None else None
 
     @property
     def standard_error(self) -> float | None:
-        return self.spread / sqrt(self.drafts) if self.spread is not None and self.drafts else None
+        if self.spread is None or self.drafts is None or self.drafts <= 0:
+            return None
+        return self.spread / sqrt(self.drafts)
 
     @property
     def too_few(self) -> bool:
@@ -214,7 +217,7 @@ def wilson(accepted: float, drafted: float, z: float = 1.96) -> tuple[float, flo
     """Interval of a rate from its counts (E. B. Wilson, 1927)."""
     if drafted <= 0:
         return 0.0, 1.0
-    p, n = accepted / drafted, drafted
+    p, n = min(max(accepted / drafted, 0.0), 1.0), drafted  # counters of a broken log may contradict each other
     centre, half = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 
