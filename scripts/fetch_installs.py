@@ -74,7 +74,7 @@ def _prune(target: Path) -> None:
         if path.is_dir():
             if not any(path.iterdir()):
                 path.rmdir()
-        elif path.suffix not in KEEP and not path.parent.name.endswith(".dist-info"):
+        elif path.suffix not in KEEP and not path.parent.name.endswith((".dist-info", "bin")):
             path.unlink()
 
 

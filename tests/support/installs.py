@@ -49,7 +49,7 @@ def rewrite_record(info: Path, *, keep_only_existing: bool = False) -> None:
     kept = []
     for path, *_ in rows:
         file = site / path
-        if keep_only_existing and not file.is_file():
+        if keep_only_existing and not file.is_file() and not path.startswith("../"):  # commands keep their line
             continue
         if file.is_file() and file.name != "RECORD":
             digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")

@@ -70,8 +70,8 @@ def doctor(
     hosts = chosen_hosts(where.python, where.prefix, where.ssh or [])
     if timeout < 5:
         raise UsageError(f"--timeout {timeout:g} is out of range: it must be at least 5 seconds")
-    config = None if drafter is None else read_config(drafter)
-    wish = Wish(engine, chosen_levels(level or [], drafter), timeout, config)
+    levels = chosen_levels(level or [], drafter)
+    wish = Wish(engine, levels, timeout, None if drafter is None else read_config(drafter))
     with Watcher(hosts, quiet=quiet) as watcher:
         answers = ask(hosts, wish, watcher)
     judged = [
