@@ -156,7 +156,13 @@ def test_starts_quickly_and_without_torch(drafter):
     assert (torch, transformers) == ("False", "False") and float(seconds) < 1.0
 
 
-LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-5, 10**9), st.floats(0, 1e6), st.text(max_size=5))
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.one_of(st.integers(-5, 5), st.integers(-(10**29), 10**29)),
+    st.floats(0, 1e6),
+    st.text(max_size=5),
+)
 VALUES = st.one_of(LEAVES, st.lists(LEAVES, max_size=4), st.dictionaries(st.text(max_size=4), LEAVES, max_size=3))
 KEYS = sorted({*zlab(), *sliding(), "is_causal", "rope_parameters", "rope_scaling", "quantization_config", "gguf",
                "transformer_layer_config", "speculators_config", "speculators_model_type", "draft_vocab_size",

@@ -13,7 +13,7 @@ from draftproof.errors import UsageError
 from draftproof.proof.launch import parse
 
 JSON = '{"method": "dflash", "model": "z-lab/Qwen3-8B-DFlash-b16", "num_speculative_tokens": 15}'
-SEVEN = '{"method": "dflash", "num_speculative_tokens": 7}'
+SEVEN = '{"method": "dflash", "model": "D", "num_speculative_tokens": 7}'
 SCRIPT = """#!/bin/sh
 # start it
 export VLLM_USE_V2_MODEL_RUNNER=1
@@ -43,10 +43,10 @@ def test_vllm_with_json() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "vllm serve T --speculative-config.method dflash --speculative-config.num_speculative_tokens 7",
-        "vllm serve T --speculative_config.method=dflash --speculative_config.num_speculative_tokens=7",
-        """vllm serve T --speculative-config='{"method": "dflash", "num_speculative_tokens": 7}'""",
-        """vllm serve T -sc '{"method": "dflash", "num_speculative_tokens": 7}'""",
+        "vllm serve T" + "".join(f" --speculative-config.{key} {value}" for key, value in json.loads(SEVEN).items()),
+        "vllm serve T" + "".join(f" --speculative_config.{key}={value}" for key, value in json.loads(SEVEN).items()),
+        """vllm serve T --speculative-config='{"method": "dflash", "model": "D", "num_speculative_tokens": 7}'""",
+        """vllm serve T -sc '{"method": "dflash", "model": "D", "num_speculative_tokens": 7}'""",
         f"python -m vllm.entrypoints.openai.api_server --model T -sc '{SEVEN}'",
         f"docker run --gpus all -e A=1 vllm/vllm-openai:v0.20.1 --model T -sc '{SEVEN}'",
     ],

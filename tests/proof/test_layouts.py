@@ -65,3 +65,4 @@ def test_methods() -> None:
 
 def test_default_taps() -> None:
     assert default_taps(36, 5) == (1, 9, 17, 25, 33) and default_taps(36, 0) == ()
+    assert default_taps(36, 10**25) == ()  # no file makes anybody count that far

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from draftproof.drafters.values import LIMITS
 from draftproof.proof.case import Case
 from draftproof.proof.engines import engines
 from draftproof.proof.launching import TOP_LEVEL_BLOCK, proposes
@@ -68,7 +69,7 @@ def layer_kinds(layout: Layout) -> list[LayerKind]:
     count = layout.integer("num_hidden_layers")
     types = layout.layer_types
     if types is None:
-        if count is None or not layout.layers_complete:
+        if count is None or count > LIMITS["num_hidden_layers"][1] or not layout.layers_complete:
             return []
         first = layout.integer("max_window_layers") if layout.slides else None
         types = tuple(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from draftproof.drafters.formats.zlab import build_target_layer_ids
 from draftproof.drafters.pairing import text_part
+from draftproof.drafters.values import LIMITS
 from draftproof.proof.case import Case
 from draftproof.proof.layout_keys import DFLASH_FAMILY, GGUF_NAMES, MASK_KEYS, ROPE_PLACES, SPECULATORS_KEYS, TAP_KEYS
 
@@ -325,7 +326,8 @@ def target_integer(case: Case, key: str) -> int | None:
 
 def default_taps(num_target_layers: int, count: int) -> tuple[int, ...]:
     """The evenly spread 0-based ids that readers assume where a file has none."""
-    return tuple(build_target_layer_ids(num_target_layers, count)) if count > 0 else ()
+    most = LIMITS["num_hidden_layers"][1]
+    return tuple(build_target_layer_ids(num_target_layers, count)) if 0 < count <= most else ()
 
 
 def is_zlab_drafter(name: str | None) -> bool:

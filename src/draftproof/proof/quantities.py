@@ -69,7 +69,8 @@ class Acceptance:
     def spread(self) -> float | None:
         """Standard deviation of tokens accepted per draft: from the curve, else half the drafted length."""
         if self.curve and self.length is not None:
-            variance = sum((2 * i + 1) * p for i, p in enumerate(self.curve)) - (self.length - 1) ** 2
+            extra = self.length - 1
+            variance = sum((2 * i + 1) * p for i, p in enumerate(self.curve)) - extra * extra
             if variance > 0:
                 return sqrt(variance)
         return self.k / 2 if self.k is not None else None

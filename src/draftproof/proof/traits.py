@@ -101,6 +101,12 @@ def _target_width(case: Case) -> Answer:
     return None if own is None else width is not None and own != width
 
 
+def _last_layer(case: Case) -> Answer:
+    taps = layout_of(case).hidden_state_taps
+    depth = layout_of(case).integer("num_target_layers") or target_integer(case, "num_hidden_layers")
+    return None if taps is None else depth is not None and depth in taps
+
+
 def _vocab_differs(case: Case) -> Answer:
     own, target = layout_of(case).vocab_size, target_integer(case, "vocab_size")
     return None if own is None or target is None else own != target
@@ -201,12 +207,15 @@ TRAITS: dict[str, Trait] = {
     "scales_logits": _of_layout(
         lambda layout: layout.number("final_logit_softcapping") is not None or _unless_one(layout, "output_multiplier")
     ),
+    "scales_embeddings": _of_layout(lambda layout: _unless_one(layout, "input_embedding_scale")),
+    "states_bonus_anchor": _of_layout(lambda layout: layout.config.get("sample_from_anchor") is False),
     "attention_sinks": _of_layout(lambda layout: bool(layout.find("attention_sink_bias"))),
     "quantized": _of_layout(lambda layout: isinstance(layout.config.get("quantization_config"), dict)),
     "reduced_vocabulary": _of_layout(lambda layout: layout.reduced_vocabulary),
     "runner_v1": lambda case: None if runner_of(case) is None else runner_of(case) == "V1",
     "runner_v2": lambda case: None if runner_of(case) is None else runner_of(case) == "V2",
     "target_width_differs": _target_width,
+    "taps_last_layer": _last_layer,
     "vocab_differs": _vocab_differs,
     "no_own_head": _no_own_head,
     "wrapper_target": _wrapper,

@@ -10,6 +10,7 @@ from draftproof.drafters.formats import read_spec
 from draftproof.errors import SpecError
 from draftproof.proof.case import Case, Engine
 from draftproof.proof.engines import RESPECTS, Applied, EngineFacts, applied, engines
+from draftproof.proof.traits import answer
 from draftproof.proof.versions import Build, Fit, build_of_engine, engine_name, parse_version
 
 State = Literal["honoured", "different", "minor", "refused", "unknown"]
@@ -110,7 +111,10 @@ def _row(case: Case, known: EngineFacts, version: str) -> Row:
             known.name, known.title, version, version, "unknown", (), f"{version!r} is no version of its releases"
         )
     facts = [one for one in applied(replace(case, engine=engine), build) if one.fit is not Fit.NO]
-    cells = sorted((_cell(one) for one in facts), key=lambda c: (RESPECTS.index(c.respect), -_WORST.index(c.state)))
+    there = replace(case, engine=engine)
+    cells = sorted(
+        (_cell(there, one) for one in facts), key=lambda c: (RESPECTS.index(c.respect), -_WORST.index(c.state))
+    )
     if any(c.state == "refused" and c.respect == "support" for c in cells):
         cells = [c for c in cells if c.state == "refused"]  # what it would do with what it does not load is idle
     boundary = [c.state for c in cells if c.fact in _unsure_boundaries(facts)]
@@ -139,20 +143,21 @@ def _unsure_boundaries(facts: Iterable[Applied]) -> set[str]:
     return {one.fact.id for one in facts if one.holds is True and (one.fact.cap < _SURE or one.fit is Fit.MAYBE)}
 
 
-def _cell(one: Applied) -> Cell:
+def _cell(case: Case, one: Applied) -> Cell:
     fact = one.fact
     sure = one.holds is True and fact.cap >= _SURE and one.fit is not Fit.MAYBE
     state: State = "unknown" if not sure else "refused" if fact.effect == "refused" else "different"
     if fact.minor and sure:
         state = "minor"
-    says = fact.says if sure else f"{fact.says} ({_condition(one)})"
+    says = fact.says if sure else f"{fact.says} ({_condition(case, one)})"
     return Cell(fact.respect, state, says, fact.remedy, fact.source, fact.probe, fact.id, fact.code, sure)
 
 
-def _condition(one: Applied) -> str:
+def _condition(case: Case, one: Applied) -> str:
     """What is not known about this drafter or set-up, in words."""
     if one.holds is None:
-        known = [UNKNOWN_WORDS[name] for name in one.fact.when if name in UNKNOWN_WORDS]
+        open_ones = [name for name in one.fact.when if answer(case, name) is None]
+        known = [UNKNOWN_WORDS[name] for name in open_ones if name in UNKNOWN_WORDS]
         return "if " + " and ".join(known) if known else "if the rest of the file is as it seems"
     return "the boundary is not known exactly"
 

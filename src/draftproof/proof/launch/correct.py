@@ -26,8 +26,10 @@ def corrected(case: Case, parsed: Parsed, findings: Iterable[Finding], named: st
     codes = {f.code: f for f in findings if f.counts}
     if starts_no_drafter(parsed):
         parsed = _with_drafter(case, parsed, named)
-    change = {"vllm": _vllm, "sglang": _sglang, "llama.cpp": _llama}[parsed.command.engine]
-    command = change(case, parsed, codes)
+    if parsed.command.engine == "vllm":
+        command = _vllm(case, parsed, codes, named)
+    else:
+        command = (_sglang if parsed.command.engine == "sglang" else _llama)(case, parsed, codes)
     return command.render() if command.render() != case.engine.launch else None
 
 
@@ -64,9 +66,9 @@ def _right_k(case: Case, codes: dict[str, Finding]) -> int | None:
     return None
 
 
-def _vllm(case: Case, parsed: Parsed, codes: dict[str, Finding]) -> Command:
-    command, given = parsed.command, dict(parsed.options.get("speculative_config", {}))
-    before = dict(given)
+def _vllm(case: Case, parsed: Parsed, codes: dict[str, Finding], named: str) -> Command:
+    command, before = parsed.command, parsed.options.get("speculative_config", {})
+    given = {**before, **vllm.intended(command)}
     for flag, key in vllm.REMOVED.items():
         if command.has(flag):
             given.setdefault(key, vllm.value_of(command.last(flag) or ""))
@@ -76,6 +78,8 @@ def _vllm(case: Case, parsed: Parsed, codes: dict[str, Finding]) -> Command:
     wanted = _METHOD_NAMES.get(drafter_method(case) or "")
     if given and wanted and ("METHOD_MISMATCH" in codes or not given.get("method")):
         given["method"] = wanted
+    if given.get("method") in ("dflash", "dspark") and not given.get("model"):
+        given["model"] = named
     if given and (count := _right_k(case, codes)) is not None and case.drafter.config is not None:
         given["num_speculative_tokens"] = count
     if "DRAFT_SAMPLE_GREEDY" in codes:

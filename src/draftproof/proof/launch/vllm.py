@@ -140,6 +140,12 @@ def _speculative(command: Command, problems: list[Problem]) -> dict[str, Any]:
     return spelled or given
 
 
+def intended(command: Command) -> dict[str, Any]:
+    """What both spellings together say: what a user who wrote both must have meant."""
+    whole_json = [text for flag in SPECULATIVE for text in command.repeated(flag)]
+    return (_object(whole_json[-1], []) if whole_json else {}) | dotted(command, SPECULATIVE)
+
+
 def _object(text: str, problems: list[Problem]) -> dict[str, Any]:
     try:
         value = json.loads(text)
@@ -251,6 +257,8 @@ def _contradictions(command: Command, speculative: dict[str, Any], problems: lis
         problems.append(
             Problem("error", "tensor_parallel_size in --speculative-config is refused", '"draft_tensor_parallel_size"')
         )
+    if speculative.get("method") in ("dflash", "dspark") and not speculative.get("model"):
+        problems.append(Problem("error", f"method {speculative['method']} needs a model", '"model": the drafter'))
     if speculative.get("method") in ("dflash", "dspark"):
         for key in (
             "prompt_lookup_max",

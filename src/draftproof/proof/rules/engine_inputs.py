@@ -205,6 +205,8 @@ def _agree(one: Any, other: Any) -> bool | None:
     """Do two lists of RMS per tap agree within 5 %? None if one is missing."""
     if not isinstance(one, Sequence) or not isinstance(other, Sequence) or not one:
         return None
+    if not all(type(value) in (int, float) for value in (*one, *other)):
+        return None
     if len(one) != len(other):
         return False
     return all(abs(a - b) <= _TAPS_AGREE * max(abs(a), abs(b)) for a, b in zip(one, other, strict=True))

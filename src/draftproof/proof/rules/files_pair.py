@@ -18,7 +18,7 @@ from draftproof.proof.rules.registry import Said, rule
 
 MAX_PADDING, PADDING_UNIT = 1024, 64
 CLEARLY_WORSE = 0.8  # the other side is at least 25 % better
-_CHANGED = {"finetune", "merge", "adapter"}
+_CHANGED = ("finetune", "merge", "adapter")
 _RETRAINED = re.compile(r"\bretrain|\btrained on it\b|\bfine-?tuned drafter\b|\bown drafter\b", re.IGNORECASE)
 _BASE = re.compile(r"\b(base|open|original|stock|unmodified|untuned|parent)\b", re.IGNORECASE)
 _ARCHITECTURE_ENDS = re.compile(r"(For\w+|Model|LMHeadModel)$")
