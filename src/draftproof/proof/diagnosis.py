@@ -12,6 +12,7 @@ from draftproof.proof.comparing import fact
 from draftproof.proof.meanings import Figure, figures
 from draftproof.proof.published import Published, of_drafter, plain_name
 from draftproof.proof.quantities import Acceptance, acceptance
+from draftproof.proof.sanity import sane
 from draftproof.proof.verdict import Verdict, conclude
 
 SCHEMA = "draftproof.diagnose/1"
@@ -55,7 +56,8 @@ class Report:
 
 def report(case: Case, notes: tuple[str, ...] = (), pairs: Sequence[Case] = ()) -> Report:
     """``pairs``: comparisons that probes made, judged beside the case."""
-    it = acceptance(case)
+    case, impossible = sane(case)
+    it, notes = acceptance(case), (*notes, *impossible)
     return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes)
 
 

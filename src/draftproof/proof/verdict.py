@@ -12,6 +12,7 @@ from draftproof.proof.findings import HIGH, Finding, Question
 from draftproof.proof.quantities import acceptance
 from draftproof.proof.rules import PAGES, judge
 from draftproof.proof.rules.serving_cache import broken_output
+from draftproof.proof.sanity import sane
 
 Kind = Literal["faulty", "suspicious", "inconclusive", "healthy"]
 # What is seen, whatever the cause; everything else of warning or error severity names something that can be changed.
@@ -91,10 +92,11 @@ class Verdict:
 def conclude(case: Case, pairs: Sequence[Case] = ()) -> Verdict:
     """Judge a case by all rules and say what follows. ``pairs``: comparisons of probes, each a case of its own; what
     they show beyond the case itself counts as well, except for what a single small group says of the whole."""
+    case, _ = sane(case)
     judged = judge(case)
     found = list(judged.findings)
     for pair in pairs:
-        found += _new(judge(pair).findings, found)
+        found += _new(judge(sane(pair)[0]).findings, found)
     counting = [finding for finding in found if finding.counts and finding.code != "HEALTHY"]
     kind = _kind(case, counting)
     kept = tuple(f for f in found if f.code != "HEALTHY" or (kind == "healthy" and case.observations))
