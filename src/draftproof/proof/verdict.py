@@ -197,9 +197,9 @@ def _next_probe(
     if symptoms:
         return _tell(symptoms[0], [])
     if kind == "inconclusive":
-        few = [finding for finding in others if finding.code in ("TOO_FEW_SAMPLES", "BASELINE_MISSING")]
-        if few:
-            return few[0].remedy
+        for code in ("TOO_FEW_SAMPLES", "BASELINE_MISSING"):
+            if found := next((finding for finding in others if finding.code == code), None):
+                return found.remedy
         if questions:
             return f"{questions[0].fact}: {questions[0].how}"
     return ""
