@@ -77,7 +77,9 @@ class Acceptance:
 
     @property
     def standard_error(self) -> float | None:
-        return self.spread / sqrt(self.drafts) if self.spread is not None and self.drafts else None
+        if self.spread is None or self.drafts is None or self.drafts <= 0:
+            return None
+        return self.spread / sqrt(self.drafts)
 
     @property
     def too_few(self) -> bool:
@@ -215,7 +217,7 @@ def wilson(accepted: float, drafted: float, z: float = 1.96) -> tuple[float, flo
     """Interval of a rate from its counts (E. B. Wilson, 1927)."""
     if drafted <= 0:
         return 0.0, 1.0
-    p, n = accepted / drafted, drafted
+    p, n = min(max(accepted / drafted, 0.0), 1.0), drafted  # counters of a broken log may contradict each other
     centre, half = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 

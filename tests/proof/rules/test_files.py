@@ -36,6 +36,7 @@ def test_a_sound_pair_is_let_alone() -> None:
         (zlab(), FC, False),
         (zlab(dflash_config__target_layer_ids=[1, 5]), FC, True),
         (zlab(target_hidden_size=48), FC, True),
+        (zlab(hidden_size=0), FC, False),
         (zlab(target_hidden_size=48), {"fc.weight": {"shape": [64, 144]}}, False),
         (zlab(dflash_config__target_layer_ids=[1, 5]), {"fc.weight": {"shape": None}}, False),
         (zlab(dflash_config__target_layer_ids=[1, 5]), None, False),

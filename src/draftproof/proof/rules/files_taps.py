@@ -37,7 +37,7 @@ def fc_taps_mismatch(case: Case, earlier: frozenset[str]) -> Said:
     weight = tensors.shape(case, "fc.weight")
     if weight is None and count is not None and case.drafter.tensors is None:
         yield Question("the shape of fc.weight", HOW_TO_READ)
-    if weight is None or len(weight) != 2 or count is None or width is None or weight[1] == count * width:
+    if weight is None or len(weight) != 2 or not count or not width or weight[1] == count * width:
         return
     taps = layout.taps
     fits = f"{weight[1] // width} taps" if weight[1] % width == 0 else "no whole number of them"
