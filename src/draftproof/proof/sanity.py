@@ -50,7 +50,16 @@ def _sane(case: Case, index: int, seen: Observation, notes: list[str]) -> Observ
     curve, k = kept.get("accepted_per_position"), seen.conditions.get("num_speculative_tokens", case.k)
     if isinstance(curve, list | tuple) and isinstance(k, int) and len(curve) > k > 0 and any(curve[k:]):
         notes.append(f"observations.{index}: a curve of {len(curve)} positions, but {k} drafted tokens; one is wrong")
-    return replace(seen, metrics=kept) if len(kept) < len(seen.metrics) else seen
+    conditions = dict(seen.conditions)
+    drafted_per_step = conditions.get("num_speculative_tokens")
+    if drafted_per_step is not None and _no_number(drafted_per_step, _LONGEST) is not None:
+        notes.append(
+            f"observations.{index}: num_speculative_tokens = {str(drafted_per_step)[:40]} left out: no such count"
+        )
+        del conditions["num_speculative_tokens"]
+    if len(kept) == len(seen.metrics) and len(conditions) == len(seen.conditions):
+        return seen
+    return replace(seen, metrics=kept, conditions=conditions)
 
 
 def _wrong(key: str, value: Any) -> str | None:

@@ -96,7 +96,7 @@ def conclude(case: Case, pairs: Sequence[Case] = ()) -> Verdict:
     judged = judge(case)
     found = list(judged.findings)
     for pair in pairs:
-        found += _new(judge(sane(pair)[0]).findings, found)
+        found += _new(judge(pair).findings, found)
     counting = [finding for finding in found if finding.counts and finding.code != "HEALTHY"]
     kind = _kind(case, counting)
     kept = tuple(f for f in found if f.code != "HEALTHY" or (kind == "healthy" and case.observations))
