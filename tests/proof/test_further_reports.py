@@ -248,7 +248,8 @@ REPORTS: list[tuple[str, Case, str, list[str], list[str]]] = [
         case(
             run(
                 {},
-                "WARNING no KV cache group could be identified as the draft model's; prefix cache reuse across requests will be disabled",
+                "WARNING no KV cache group could be identified as the draft model's; "
+                "prefix cache reuse across requests will be disabled",
             )
         ),
         "faulty",
