@@ -11,7 +11,7 @@ _Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal
 
 def wilson(successes: float, trials: float, z: float = _Z95) -> Interval | None:
     """Wilson score interval (1927) of a rate; None without trials. Takes trials as independent."""
-    if trials <= 0:
+    if trials < 1e-9:
         return None
     rate, z2 = successes / trials, z * z
     centre = rate + z2 / (2 * trials)

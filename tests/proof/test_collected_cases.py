@@ -8,12 +8,14 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from draftproof.proof.case import parse_case
+from draftproof.proof.diagnosis import report
 from draftproof.proof.findings import CaseError
 from draftproof.proof.verdict import Verdict, conclude
 
@@ -137,3 +139,26 @@ def test_slightly_other_numbers_give_the_same_verdicts(factor: float) -> None:
         if verdict.kind != entry["expect"]["verdict"]:
             turned.append(entry["id"])
     assert len(turned) <= 3, turned
+
+
+JUNK: list[Any] = [-1, 0, 1e308, -0.5, "x", [], {}, [1, "a", None], {"a": 1}, True, 1e-300, 10**30, "1.0", [0.5] * 40]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_facts_of_any_type_and_size_never_end_in_a_traceback(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(60):
+        facts = copy.deepcopy(bare(random.choice(collected())))
+        for path in random.sample(list(facts_of(facts)), 2):
+            holder: Any = facts
+            try:
+                for key in path[:-1]:
+                    holder = holder[key]
+                holder[path[-1]] = copy.deepcopy(random.choice(JUNK))
+            except (KeyError, TypeError, IndexError):
+                continue  # the first piece of junk replaced what held this one
+        try:
+            case = parse_case(facts)
+        except CaseError:
+            continue
+        json.dumps(report(case).to_dict())

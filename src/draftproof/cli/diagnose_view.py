@@ -49,7 +49,8 @@ def print_card(report: Report) -> None:
     if verdict.questions:
         parts.append(_heading("Unknown"))
         parts += [_line(f"{q.fact}: {q.how}") for q in verdict.questions[:_MOST_QUESTIONS]]
-    parts += [_line(f"note: {note}") for note in report.notes]
+    if report.notes:
+        parts += [_heading("Notes"), *(_line(note) for note in report.notes)]
     print_trimmed(out_console(), Group(*parts))
 
 

@@ -14,6 +14,7 @@ from draftproof.proof.meanings import Figure, figures
 from draftproof.proof.published import Published, of_drafter, plain_name
 from draftproof.proof.quantities import Acceptance, acceptance
 from draftproof.proof.resemblance import resembles
+from draftproof.proof.sanity import sane
 from draftproof.proof.verdict import Verdict, conclude
 
 SCHEMA = "draftproof.diagnose/1"
@@ -69,6 +70,11 @@ def report(
     it = acceptance(case)
     alike = () if fingerprints is None else resembles(it, fingerprints, condition)
     return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
+def report(case: Case, notes: tuple[str, ...] = (), pairs: Sequence[Case] = ()) -> Report:
+    """``pairs``: comparisons that probes made, judged beside the case."""
+    case, impossible = sane(case)
+    it, notes = acceptance(case), (*notes, *impossible)
+    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes)
 
 
 def expected(case: Case, it: Acceptance, most: int = 3) -> tuple[Expected, ...]:

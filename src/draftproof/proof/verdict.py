@@ -12,6 +12,7 @@ from draftproof.proof.findings import HIGH, Finding, Question
 from draftproof.proof.quantities import acceptance
 from draftproof.proof.rules import PAGES, judge
 from draftproof.proof.rules.serving_cache import broken_output
+from draftproof.proof.sanity import sane
 
 Kind = Literal["faulty", "suspicious", "inconclusive", "healthy"]
 # What is seen, whatever the cause; everything else of warning or error severity names something that can be changed.
@@ -91,6 +92,7 @@ class Verdict:
 def conclude(case: Case, pairs: Sequence[Case] = ()) -> Verdict:
     """Judge a case by all rules and say what follows. ``pairs``: comparisons of probes, each a case of its own; what
     they show beyond the case itself counts as well, except for what a single small group says of the whole."""
+    case, _ = sane(case)
     judged = judge(case)
     found = list(judged.findings)
     for pair in pairs:
@@ -195,9 +197,9 @@ def _next_probe(
     if symptoms:
         return _tell(symptoms[0], [])
     if kind == "inconclusive":
-        few = [finding for finding in others if finding.code in ("TOO_FEW_SAMPLES", "BASELINE_MISSING")]
-        if few:
-            return few[0].remedy
+        for code in ("TOO_FEW_SAMPLES", "BASELINE_MISSING"):
+            if found := next((finding for finding in others if finding.code == code), None):
+                return found.remedy
         if questions:
             return f"{questions[0].fact}: {questions[0].how}"
     return ""

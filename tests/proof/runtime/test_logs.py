@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -188,3 +190,24 @@ def test_binary_and_truncated_files(tmp_path: Path) -> None:
     assert cut.notes and "ends early" in cut.notes[0]
     with pytest.raises(UsageError, match="no such file"):
         read_logs([str(tmp_path / "none.log")])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_garbled_lines_never_end_in_a_traceback(seed: int) -> None:
+    random = Random(seed)
+    kinds = [spec(), SGLANG.format(second=0, running=2, length=3.0), LLAMA, TOTALS, "num_drafts: 9", "n_drafted = 4"]
+    lines = []
+    for _ in range(300):
+        line = bytearray(random.choice(kinds).encode())
+        for _ in range(random.randrange(6)):
+            line[random.randrange(len(line))] = random.randrange(256)
+        lines.append(bytes(line[random.randrange(20) :][: random.randrange(20, 400)]))
+    facts = read_stream(io.BytesIO(b"\n".join(lines)))
+    assert facts.seen.lines >= 300
+    assert facts.tally.total.accepted <= facts.tally.total.drafted or facts.tally.total.drafted == 0
+
+
+def test_hostile_lines_cost_no_time() -> None:
+    started = time.process_time()
+    read("Error " + "a" * 16000, "statistics a: " * 1000, "Avg generation throughput: 1 " * 500, "accept len: " * 1000)
+    assert time.process_time() - started < 2

@@ -33,6 +33,9 @@ def rate_misread(case: Case, earlier: frozenset[str]) -> Said:
     it = acceptance(case)
     if it.rate is None or not it.k_sure or it.k is None or "TOO_FEW_SAMPLES" in earlier:
         return
+    stated = case.primary is not None and {"acceptance_rate", "num_draft_tokens"} & set(case.primary.metrics)
+    if not stated:
+        return  # nobody can misread a rate that nobody gave
     length = 1 + it.k * it.rate
     if it.rate < 0.35 and it.k >= 7 and length >= 3.0:
         says = f"A rate of {it.rate:.0%} of {it.k:g} drafted tokens is {length:.1f} tokens per pass: long, not bad."

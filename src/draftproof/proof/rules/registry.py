@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from draftproof.proof.case import Case
 from draftproof.proof.findings import Area, Finding, Page, Question
+from draftproof.proof.sanity import sane
 
 Said = Iterator[Finding | Question]
 # ``earlier``: codes already found with medium or high confidence; rules about causes of a symptom come after it.
@@ -54,7 +55,8 @@ def rule(
 
 
 def judge(case: Case, *, areas: Iterable[Area] | None = None) -> Judged:
-    """Everything that the rules say about a case; ``areas`` limits them (None: all)."""
+    """What the rules say about a case, impossible measurements left out. ``areas`` limits them (None: all)."""
+    case, _ = sane(case)
     wanted = None if areas is None else set(areas)
     findings: list[Finding] = []
     questions: dict[tuple[str, str], Question] = {}

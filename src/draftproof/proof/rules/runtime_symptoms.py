@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from draftproof.intervals import wilson
 from draftproof.proof.case import Case
 from draftproof.proof.comparing import comparisons, fact
 from draftproof.proof.findings import Finding
 from draftproof.proof.published import Published, comparable
-from draftproof.proof.quantities import FEW_DRAFTS, UNKNOWN_K, Acceptance, acceptance, low_line, wilson
+from draftproof.proof.quantities import FEW_DRAFTS, UNKNOWN_K, Acceptance, acceptance, low_line
 from draftproof.proof.rules.registry import Said, rule
 from draftproof.proof.rules.saying import COUNTED, PUBLISHED, WORDS, ask, both, confidence, figure, named, seen
 
@@ -54,7 +55,7 @@ def too_few_samples(case: Case, earlier: frozenset[str]) -> Said:
             says = f"{it.drafts:g} drafts are not evidence: fewer than {FEW_DRAFTS}."
         yield Finding("TOO_FEW_SAMPLES", "info", COUNTED, says, seen(case))
     elif it.drafts is None and it.drafted is not None and it.accepted is not None and _straddles(it):
-        low, high = wilson(it.accepted, it.drafted)
+        low, high = wilson(it.accepted, it.drafted) or (0.0, 1.0)
         says = f"{it.drafted:g} drafted tokens leave the rate anywhere between {low:.1%} and {high:.1%}."
         yield Finding("TOO_FEW_SAMPLES", "info", PUBLISHED, says, seen(case))
 
@@ -67,7 +68,7 @@ def _straddles(it: Acceptance) -> bool:
         return True
     if line is None or drafted >= 200 * UNKNOWN_K:
         return False
-    low, high = wilson(accepted, drafted)
+    low, high = wilson(accepted, drafted) or (0.0, 1.0)
     return low <= (line - 1) / UNKNOWN_K <= high
 
 

@@ -81,7 +81,10 @@ def _read(stream: IO[bytes], name: str, facts: LogFacts) -> None:
     summary = Summary()
     reader = _Reader(name, facts, summary)
     for number, line in interesting_lines(stream, WORDS, seen):
-        reader.line(number, line)
+        try:
+            reader.line(number, line)
+        except ValueError:  # digits and dots that make no number
+            reader.window("a garbled number", number)
     if left := summary.flush():
         reader.window(left, reader.last)
     facts.names.append(name)
@@ -148,11 +151,12 @@ class _Reader:
             self.facts.tally = Tally()
 
     def _keep(self, number: int, line: str) -> None:
+        line = hide_secrets(line[: 8 * LONGEST])[:LONGEST]  # cut before patterns run over it, again after
         template = _DIGITS.sub("#", line)[-160:]
         if template in self.templates or len(self.facts.lines) >= MOST_LINES:
             return
         self.templates.add(template)
-        self.facts.lines.append((hide_secrets(line)[:LONGEST], f"{self.name}:{number}"))
+        self.facts.lines.append((line, f"{self.name}:{number}"))
 
 
 def hide_secrets(text: str) -> str:

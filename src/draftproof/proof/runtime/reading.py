@@ -17,7 +17,7 @@ from typing import IO
 from draftproof.errors import UnavailableError, UsageError
 
 BLOCK = 4 << 20
-LONGEST_LINE = 1 << 16  # longer ones are cut: no engine prints such a line, a binary file is one
+LONGEST_LINE = 1 << 14  # longer ones are cut: no engine prints such a line, a binary file is one
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
