@@ -67,13 +67,9 @@ def report(
 ) -> Report:
     """``pairs``: comparisons that probes made, judged beside the case; ``condition``: the one of ``fingerprints``
     that the counts are from."""
-    it = acceptance(case)
-    alike = () if fingerprints is None else resembles(it, fingerprints, condition)
-    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
-def report(case: Case, notes: tuple[str, ...] = (), pairs: Sequence[Case] = ()) -> Report:
-    """``pairs``: comparisons that probes made, judged beside the case."""
     case, impossible = sane(case)
     it, notes = acceptance(case), (*notes, *impossible)
+    alike = () if fingerprints is None else resembles(it, fingerprints, condition)
     return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes)
 
 
