@@ -70,7 +70,7 @@ def report(
     case, impossible = sane(case)
     it, notes = acceptance(case), (*notes, *impossible)
     alike = () if fingerprints is None else resembles(it, fingerprints, condition)
-    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes)
+    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
 
 
 def expected(case: Case, it: Acceptance, most: int = 3) -> tuple[Expected, ...]:
