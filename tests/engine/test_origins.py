@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from cli.fakes import ANSWER, ByteTokenizer, FakeEngine
 from draftproof.engine.origins import OriginTracker
 from draftproof.engine.types import RequestFinished, TokensCommitted
-
-from cli.fakes import ANSWER, ByteTokenizer, FakeEngine
 
 
 def committed(data, accepted, text):
