@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +157,20 @@ def test_metrics_count_what_happened(server: Served) -> None:
 def numbers(server: Served) -> dict[str, float]:
     lines = [line.rsplit(" ", 1) for line in server.get("/metrics")[2].splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
+
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(tiny_engine("chain", max_model_len=160)) as server:
+        [code] = [e for e in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "openai" in e]
+        exec(code.replace("http://127.0.0.1:8000", server.url), {})
+        assert "accepted_prediction_tokens=" in capsys.readouterr().out
+        curls = re.findall(r"^curl .*?}'$", README, re.DOTALL | re.MULTILINE)
+        assert len(curls) == 2
+        for line in curls:
+            words = shlex.split(line)
+            path = words[1].removeprefix("http://127.0.0.1:8000")
+            status, _, told = server.post(path, words[words.index("-d") + 1].encode())
+            assert status == 200, told
