@@ -19,7 +19,9 @@ MAX_FILE = 350  # aimed at: 300
 MAX_FUNCTION = 60  # aimed at: 40
 FRONT_ENDS = {"cli", "server", "bench", "proof"}
 TORCH_FREE = ["draftproof", "draftproof.drafters.spec", "draftproof.drafters.formats", "draftproof.cli"]
-TORCH_FREE += [f"draftproof.proof{part}" for part in ("", ".rules", ".engines", ".files", ".launch", ".report")]
+TORCH_FREE += [
+    f"draftproof.proof{part}" for part in ("", ".rules", ".install", ".engines", ".files", ".launch", ".report")
+]
 HEAVY = ("torch", "transformers", "scipy", "matplotlib")
 
 
