@@ -136,7 +136,9 @@ def expected_drafts(theirs: dict[str, Any]) -> list[int]:
 def make_engine(target: object, drafter: object) -> Any:
     from draftproof import Engine
 
-    return Engine(str(target), drafter=str(drafter), dtype="float32", device="cpu", method="chain")
+    return Engine(
+        str(target), drafter=str(drafter), dtype="float32", device="cpu", method="chain", length_policy="fixed"
+    )
 
 
 def test_tiny_pair_is_a_witness(zlab_python: str, tiny: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ def test_an_answer_is_tinted_by_origin_and_the_figures_move(page: Any, server: S
     titles = page.locator(".round").evaluate_all("all => all.map(e => e.title)")
     assert any(t.startswith("drafted 5, accepted") for t in titles)
     page.wait_for_function("document.querySelector('#tau').textContent > '1'")
-    assert page.locator("#chart .bar").count() == 5
+    page.wait_for_function("document.querySelectorAll('#chart .bar').length === 5")
     assert "accept" in page.locator("#chart svg").get_attribute("aria-label").lower()
     assert "echo (chain)" in page.locator("#engine").inner_text()
     assert "fixed length" in page.locator("#policy").inner_text()
