@@ -19,7 +19,7 @@ from draftproof.bench.headlines import headlines
 from draftproof.bench.tables import label, table
 from draftproof.cli.demo_view import SCHEMA as DEMO
 from draftproof.cli.generate_view import tau_text
-from draftproof.cli.main import EXIT_CODES, app
+from draftproof.cli.main import EXIT_CODES, make_app
 from draftproof.proof.lab.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,7 +96,7 @@ def caption(result: dict[str, Any]) -> str:
 
 def flags(command: str) -> str:
     """A command's flags, in its own order. ``bench-speed`` is the command speed of the group bench."""
-    chosen: Any = get_command(app)
+    chosen: Any = get_command(make_app())
     for name in command.split("-"):
         chosen = chosen.commands[name]
     context = chosen.make_context(f"draftproof {command}", [], resilient_parsing=True)

@@ -5,6 +5,7 @@ python -m tests.cli.fake_main demo; DELAY=0.03 makes rounds take that many secon
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import sys
@@ -31,5 +32,5 @@ def ways(engine: Any, tree_budget: int | None) -> dict[str, FakeEngine]:
 
 if __name__ == "__main__":
     opening.make_engine = make
-    sys.modules["draftproof.cli.demo"].ways_on = ways  # the name in main's namespace is the command
+    importlib.import_module("draftproof.cli.demo").ways_on = ways
     sys.exit(main())

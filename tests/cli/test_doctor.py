@@ -209,7 +209,7 @@ def test_the_card_fits_the_terminal(columns: int, prefix: Path, monkeypatch: Any
 def test_it_starts_without_torch_and_at_once() -> None:
     program = (
         "import sys, draftproof.cli.doctor, draftproof.cli.doctor_view, draftproof.proof.rules\n"
-        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+        "print([name for name in ('torch', 'transformers', 'numpy') if name in sys.modules])"
     )
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -11,21 +12,9 @@ import typer
 from typer.main import get_command
 
 from draftproof import __version__
-from draftproof.cli.bench import app as bench_app
-from draftproof.cli.chat import chat
-from draftproof.cli.check import check
-from draftproof.cli.convert import convert
-from draftproof.cli.demo import demo
-from draftproof.cli.diagnose import diagnose
-from draftproof.cli.doctor import doctor
-from draftproof.cli.evaluate import evaluate
 from draftproof.cli.flags import ReaderGone
-from draftproof.cli.generate import generate
-from draftproof.cli.lab import lab
 from draftproof.cli.sections import SectionedCommand
-from draftproof.cli.serve import serve
 from draftproof.cli.terminal import tolerate_encodings
-from draftproof.cli.train import train
 from draftproof.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -47,16 +36,40 @@ EXIT_CODES = {
     EXIT_READER_GONE: "whoever read the output closed it (draftproof … | head)",
 }
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
+# One module each, of the same name, imported when it is wanted: a command starts without the others.
+COMMANDS = (
+    "generate",
+    "chat",
+    "demo",
+    "train",
+    "convert",
+    "evaluate",
+    "lab",
+    "check",
+    "doctor",
+    "diagnose",
+    "serve",
+    "bench",
 )
-for command in (generate, chat, demo, train, convert, evaluate, lab, check, doctor, diagnose, serve):
-    app.command(cls=SectionedCommand)(command)
-app.add_typer(bench_app, name="bench")
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """The command line: all commands, or one."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="DFlash speculative decoding that gives exactly the target's text, and shows it.",
+    )
+    for name in COMMANDS if only is None else (only,):
+        module = importlib.import_module(f"draftproof.cli.{name}")
+        if name == "bench":  # a group of its own
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(cls=SectionedCommand)(getattr(module, name))
+    app.callback()(_root)
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -65,7 +78,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
@@ -86,6 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(words: list[str], *, debug: bool) -> int:
     try:
+        asked = next((word for word in words if not word.startswith("-")), None)
+        app = make_app(asked if asked in COMMANDS else None)
         result = get_command(app).main(args=words, prog_name="draftproof", standalone_mode=False)
         return result if isinstance(result, int) else EXIT_OK
     except DraftproofError as error:

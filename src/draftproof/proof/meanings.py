@@ -18,13 +18,12 @@ Raw counts go in; intervals come with everything that is a share (Wilson) or a m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import Literal
-
-import numpy as np
 
 from draftproof.intervals import Interval, wilson
 from draftproof.proof.case import Case
@@ -76,7 +75,7 @@ def length_from(
 
 
 def _check(meaning: str, value: float) -> None:
-    low, high = {"length": (1.0, np.inf), "per_step": (1.0, np.inf), "per_round": (0.0, np.inf)}.get(
+    low, high = {"length": (1.0, math.inf), "per_step": (1.0, math.inf), "per_round": (0.0, math.inf)}.get(
         meaning, (0.0, 1.0)
     )
     if not low <= value <= high or (meaning == "committed" and value == 1.0):
@@ -110,6 +109,8 @@ def length_ci95(it: Acceptance) -> Interval | None:
         return None
     agrees = abs(1.0 + sum(it.curve) - it.length) <= 0.1  # else the curve is of other drafts, or wrong
     if it.curve and agrees and all(a >= b for a, b in zip((1.0, *it.curve), it.curve, strict=False)):
+        import numpy as np  # only here: commands start faster without
+
         shares = -np.diff([1.0, *it.curve, 0.0])
         draws = np.random.default_rng(_SEED).multinomial(round(it.drafts), shares / shares.sum(), size=_RESAMPLES)
         means = 1.0 + draws @ np.arange(len(shares)) / round(it.drafts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from draftproof.server.responses import (
 from draftproof.server.service import Service
 
 
-class Writer:
+class Writer(ABC):
     """Base of both: keeps what belongs to each answer until it is written as a whole."""
 
     DONE = DONE
@@ -61,11 +62,13 @@ class Writer:
     def reasoning_tokens(self, answers: Sequence[Answer]) -> int | None:
         return None
 
+    @abstractmethod
     def _part(self, delta: Delta) -> dict[str, Any]:
-        raise NotImplementedError
+        """What a chunk's choice holds besides index and finish reason."""
 
+    @abstractmethod
     def _whole(self, delta: Delta) -> dict[str, Any]:
-        raise NotImplementedError
+        """The same of a whole answer."""
 
 
 class TextWriter(Writer):

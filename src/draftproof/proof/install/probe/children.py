@@ -83,12 +83,16 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         child.kill()
 
 
+def signal_name(number: int) -> str:
+    """``ended by SIGABRT``"""
+    try:
+        return f"ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended by signal {number}"
+
+
 def _last_words(code: int, err: str) -> str:
     if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"ended by {name}"
+        return signal_name(-code)
     lines = [line.strip() for line in err.splitlines() if line.strip()]
     return lines[-1][:300] if lines else f"ended with exit code {code} and no word"

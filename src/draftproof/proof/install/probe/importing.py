@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import sys
 import time
@@ -11,6 +12,9 @@ from typing import Any
 
 from . import children, wire
 from .extensions import DRIVERS
+
+# A shared library that was found and loaded whole, and is no module: its package loads it by other means.
+NO_MODULE = "does not define module export function"
 
 
 def run(request: dict[str, Any]) -> None:
@@ -21,13 +25,15 @@ def run(request: dict[str, Any]) -> None:
         sys.path.insert(0, request["prefix"])
     began = time.monotonic()
     report: dict[str, Any] = {"package": _try(request["package"]), "extensions": {}, "operators": {}}
+    wanted, there = request["operators"], _there(request["operators"])
     for name in request["extensions"]:
-        report["extensions"][name] = _try(name)
+        report["extensions"][name], registered = _apart(name, wanted)
+        there |= registered
     if not report["package"]:
         module = sys.modules[request["package"]]
         report["file"] = getattr(module, "__file__", None)
         report["version"] = str(getattr(module, "__version__", "")) or None
-    report["operators"] = _registered(request["operators"])
+    report["operators"] = _missing(wanted, there)
     report["seconds"] = round(time.monotonic() - began, 2)
     speaker.report(report)
     os._exit(0)  # destructors of half-imported extensions have crashed before
@@ -42,17 +48,45 @@ def _try(name: str) -> str:
     return ""
 
 
+def _apart(name: str, operators: dict[str, list[str]]) -> tuple[str, set[str]]:
+    """``_try`` in a fork, and which operators are registered then. In a fork, so that one extension cannot bring down
+    the others or the package: builds of one library for several processors register the same operators, and the
+    second one in a process aborts it."""
+    if not hasattr(os, "fork") or name in sys.modules:
+        return _try(name), _there(operators)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with os.fdopen(writer, "w", encoding="ascii") as stream:
+            json.dump([_try(name), sorted(_there(operators))], stream)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, encoding="ascii") as stream:
+        said = stream.read()
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return children.signal_name(os.WTERMSIG(status)), set()
+    error, there = json.loads(said)
+    return "" if NO_MODULE in error else error, set(there)
+
+
 def driver_missing(error: str) -> bool:
     """Does an import fail only because this machine has no graphics driver? Then the install is not at fault."""
     return any(library in error for library in DRIVERS) or "NVIDIA driver" in error
 
 
-def _registered(wanted: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+def _there(wanted: dict[str, list[str]]) -> set[str]:
+    """``namespace.name`` of those that are registered in this process."""
     torch: Any = sys.modules.get("torch")
+    spaces = {namespace: getattr(torch.ops, namespace) for namespace in wanted} if torch is not None else {}
+    return {f"{space}.{name}" for space in spaces for name in wanted[space] if hasattr(spaces[space], name)}
+
+
+def _missing(wanted: dict[str, list[str]], there: set[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for namespace, names in wanted.items() if torch is not None else ():
-        space = getattr(torch.ops, namespace)
-        missing = [name for name in names if not hasattr(space, name)]
+    for namespace, names in wanted.items() if "torch" in sys.modules else ():
+        missing = [name for name in names if f"{namespace}.{name}" not in there]
         found[namespace] = {"wanted": len(names), "missing": len(missing), "such_as": missing[:5]}
     return found
 
