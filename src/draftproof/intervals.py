@@ -13,7 +13,7 @@ def wilson(successes: float, trials: float, z: float = _Z95) -> Interval | None:
     """Wilson score interval (1927) of a rate; None without trials. Takes trials as independent."""
     if trials < 1e-9:
         return None
-    rate, z2 = successes / trials, z * z
+    rate, z2 = min(max(successes / trials, 0.0), 1.0), z * z  # counters of a broken log may contradict each other
     centre = rate + z2 / (2 * trials)
     spread = z * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
     scale = 1 + z2 / trials

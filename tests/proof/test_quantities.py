@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from draftproof.intervals import wilson
 from draftproof.proof.case import Case, Observation
-from draftproof.proof.quantities import Acceptance, acceptance, low_line, ratio, step_cost, wilson
+from draftproof.proof.quantities import Acceptance, acceptance, low_line, ratio, step_cost
 
 
 def seen(k: int | None = 15, method: str = "dflash", conditions: Any = None, **metrics: Any) -> Acceptance:
@@ -77,5 +78,5 @@ def test_cost_and_wilson() -> None:
     plain = Observation("", {}, {"tok_s": 30.0, "baseline_tok_s": 20.0})
     assert step_cost(plain, seen(mean_acceptance_length=3.0)) == 2.0
     low, high = wilson(5, 10)
-    assert 0.2 < low < 0.5 < high < 0.8 and wilson(0, 0) == (0.0, 1.0)
+    assert 0.2 < low < 0.5 < high < 0.8 and wilson(0, 0) is None
     assert wilson(12, 10)[1] == 1.0 and seen(num_drafts=-3, num_accepted_tokens=1).standard_error is None

@@ -213,15 +213,6 @@ def step_cost(observation: Observation, seen: Acceptance) -> float | None:
     return seen.length / gain if gain and seen.length is not None and seen.k_sure else None
 
 
-def wilson(accepted: float, drafted: float, z: float = 1.96) -> tuple[float, float]:
-    """Interval of a rate from its counts (E. B. Wilson, 1927)."""
-    if drafted <= 0:
-        return 0.0, 1.0
-    p, n = min(max(accepted / drafted, 0.0), 1.0), drafted  # counters of a broken log may contradict each other
-    centre, half = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
-
-
 def number(facts: Facts, key: str) -> float | None:
     """A fact as a number; the middle of ``key_range`` where only a range was posted. Bools are no numbers."""
     value = facts.get(key)
