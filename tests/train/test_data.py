@@ -186,14 +186,17 @@ def test_a_soft_label_is_the_targets_distribution():
     assert float(half) == pytest.approx((float(hard) + float(soft)) / 2, rel=1e-5)
 
 
+@pytest.mark.parametrize("soft", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("kind", ["dpace", "decay"])
-def test_the_loss_through_the_head_equals_that_of_its_logits(kind):
+def test_the_loss_through_the_head_equals_that_of_its_logits(kind, soft):
     random = torch.Generator().manual_seed(0)
     head = torch.randn(VOCAB, 16, generator=random)
     labels = torch.randint(-1, VOCAB, (3, 5, 4), generator=random)
+    states = torch.randn(3, 5, 4, 16, generator=random)
     mine, naive = (torch.randn(3, 5, 4, 16, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    loss, hits = head_loss(mine.requires_grad_(), head, labels, kind=kind, blocks_at_once=4)
-    wanted, wanted_hits = block_loss(naive.requires_grad_() @ head.T, labels, kind=kind)
+    mine, naive = mine.requires_grad_(), naive.requires_grad_()
+    loss, hits = head_loss(mine, head, labels, kind=kind, states=states, soft=soft, blocks_at_once=4)
+    wanted, wanted_hits = block_loss(naive @ head.T, labels, kind=kind, teacher=states @ head.T, soft=soft)
     (3 * loss).backward()
     (3 * wanted).backward()
     torch.testing.assert_close(loss, wanted)

@@ -63,14 +63,20 @@ def head_loss(
     kind: LossKind,
     alpha: float = 0.5,
     gamma: float = 4.0,
+    states: Tensor | None = None,
+    soft: float = 0.0,
     blocks_at_once: int = 8,
 ) -> tuple[Tensor, Tensor]:
     """``block_loss`` of ``hidden @ head.T`` without ever holding all logits: a few blocks at a time go through the
-    head, and their gradient is made while they are still in cache. ``hidden`` [..., slots, H]; ``head`` [V, H] stays
-    as it is and gets no gradient. Returns (loss, hits [..., slots])."""
+    head, and their gradient is made while they are still in cache. ``hidden`` and ``states`` [..., slots, H], whose
+    logits through the same ``head`` [V, H] are the teacher's; both stay as they are. Returns (loss, hits [...,
+    slots])."""
     weigh = _Weigh(kind, alpha, gamma)
     slots, width = hidden.shape[-2:]
-    loss, hits = _HeadLoss.apply(hidden.reshape(-1, slots, width), head, labels.view(-1, slots), weigh, blocks_at_once)
+    teacher = None if states is None or soft == 0 else states.reshape(-1, slots, width).to(head.dtype)
+    loss, hits = _HeadLoss.apply(
+        hidden.reshape(-1, slots, width), head, labels.view(-1, slots), weigh, teacher, soft, blocks_at_once
+    )
     return loss, hits.view(labels.shape)
 
 
@@ -88,26 +94,42 @@ class _Weigh:
 
 class _HeadLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: Tensor, labels: Tensor, weigh: _Weigh, at_once: int) -> Any:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        head: Tensor,
+        labels: Tensor,
+        weigh: _Weigh,
+        teacher: Tensor | None,
+        soft: float,
+        at_once: int,
+    ) -> Any:
         known = (labels >= 0).cummin(-1).values
-        safe = labels.clamp(min=0)
         gradient = torch.empty_like(hidden)
         hits = torch.empty_like(known)
         total = weight = hidden.new_zeros((), dtype=torch.float32)
         for begin in range(0, len(hidden), at_once):
             part = slice(begin, begin + at_once)
-            rows, ids = hidden[part], safe[part, :, None]
-            chances = (rows.flatten(0, 1) @ head.T).float().view(*rows.shape[:2], -1)
+            ids = labels[part].clamp(min=0)[..., None]
+            chances = _logits(hidden[part], head)
             best, own = chances.amax(-1), chances.gather(-1, ids)[..., 0]
             hits[part] = (own >= best) & known[part]
+            said = own
+            if teacher is not None:
+                wanted = _logits(teacher[part], head).softmax(-1)
+                said = torch.lerp(own, torch.linalg.vecdot(wanted, chances), soft)
             chances.sub_(best[..., None]).exp_()
             mass = chances.sum(-1)
-            losses = mass.log() + best - own
-            weights = weigh(losses, known[part])
-            total, weight = total + (losses * weights).sum(), weight + weights.sum()
-            # d loss / d logits: softmax minus one at the label, times the slot's weight
-            chances.mul_((weights / mass)[..., None]).scatter_add_(-1, ids, -weights[..., None])
-            gradient[part] = (chances.to(head.dtype).flatten(0, 1) @ head).view(rows.shape).to(gradient.dtype)
+            weights = weigh(mass.log() + best - own, known[part])
+            total, weight = total + ((mass.log() + best - said) * weights).sum(), weight + weights.sum()
+            # d loss / d logits: the drafter's distribution minus what was wanted, times the slot's weight
+            chances.mul_((weights / mass)[..., None])
+            hard = weights
+            if teacher is not None:
+                chances.sub_(wanted.mul_((soft * weights)[..., None]))
+                hard = (1.0 - soft) * weights
+            chances.scatter_add_(-1, ids, -hard[..., None])
+            gradient[part] = (chances.to(head.dtype).flatten(0, 1) @ head).view(hidden[part].shape).to(gradient.dtype)
         weight = weight.clamp(min=1e-6)
         ctx.save_for_backward(gradient, weight)
         ctx.mark_non_differentiable(hits)
@@ -116,4 +138,9 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _hits: Any) -> Any:
         gradient, weight = ctx.saved_tensors
-        return gradient * (upstream / weight).to(gradient.dtype), None, None, None, None
+        return gradient * (upstream / weight).to(gradient.dtype), None, None, None, None, None, None
+
+
+def _logits(rows: Tensor, head: Tensor) -> Tensor:
+    """rows [n, slots, H] → [n, slots, V] float32."""
+    return (rows.flatten(0, 1) @ head.T).float().view(*rows.shape[:2], -1)

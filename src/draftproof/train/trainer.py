@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof.errors import DraftproofError
 from draftproof.train.batches import AnswerSet, Labels, make_blocks
 from draftproof.train.config import TrainConfig
-from draftproof.train.losses import block_loss, head_loss
+from draftproof.train.losses import head_loss
 from draftproof.train.module import Blocks, DrafterModule
 
 
@@ -130,17 +129,15 @@ class Trainer:
             hidden = self.module(blocks)
         kind = torch.bfloat16 if config.autocast else hidden.dtype
         hidden, head = hidden.to(kind), head.to(kind)
-        if labels.states is None or config.soft == 0:
-            return head_loss(hidden, head, labels.ids, kind=config.loss, alpha=config.alpha, gamma=config.gamma)
-        with torch.no_grad():
-            teacher = F.linear(labels.states.to(self.device), head.to(labels.states.dtype))
-        return block_loss(
-            F.linear(hidden, head),
+        states = None if labels.states is None else labels.states.to(self.device)
+        return head_loss(
+            hidden,
+            head,
             labels.ids,
             kind=config.loss,
             alpha=config.alpha,
             gamma=config.gamma,
-            teacher=teacher,
+            states=states,
             soft=config.soft,
         )
 
