@@ -57,7 +57,7 @@ def drafts_of(target: Path, drafter: Path) -> list[list[int]]:
 
     def propose(pool: Any, requests: Any) -> Any:
         drafts = inner(pool, requests)
-        seen.extend(d.logits.argmax(-1).tolist() for d in drafts if d.logits is not None)
+        seen.extend(w.argmax(-1).tolist() for d in drafts if (w := d.wide(VOCAB)) is not None)
         return drafts
 
     engine.drafter.propose = propose

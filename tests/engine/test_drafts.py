@@ -13,6 +13,7 @@ from draftproof.drafters.base import Draft
 from draftproof.drafters.dflash import DFlashDrafter, DFlashWeights, rope_frequencies
 from draftproof.drafters.loading import random_weights
 from draftproof.drafters.spec import DrafterSpec
+from draftproof.engine.types import RoundFinished, TokensCommitted
 from support.tiny import VOCAB, drafter_spec, tiny_drafter, tiny_model
 
 PROMPT = [(7 * i + 3) % VOCAB for i in range(21)]
@@ -149,10 +150,49 @@ def test_reduced_vocabulary_mask_embedding_scale_and_cap() -> None:
         model.set_output_embeddings(head)
         raw = naive_draft(model, drafter.spec, drafter.weights, tokens, logits.shape[0])
         expected = 4.0 * torch.tanh(raw * 0.5 / 4.0)
-        torch.testing.assert_close(logits[:, ids], expected, rtol=2e-4, atol=2e-4)
+        torch.testing.assert_close(logits, expected, rtol=2e-4, atol=2e-4)
+        wide = Draft(logits, vocabulary=ids).wide(VOCAB)
+        assert wide is not None and torch.equal(wide[:, ids], logits)
         others = torch.ones(VOCAB, dtype=torch.bool)
         others[ids] = False
-        assert bool((logits[:, others] == float("-inf")).all())
+        assert bool((wide[:, others] == float("-inf")).all())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"method": "chain"}, {"draft_sample_method": "probabilistic"}, {"method": "tree", "tree_budget": 9}],
+)
+@pytest.mark.parametrize("params", [{}, {"temperature": 1.0, "seed": 1}])
+def test_a_reduced_vocabulary_drafts_as_if_its_logits_were_written_out(options: Any, params: Any) -> None:
+    """Columns in any order; what the engine verifies is what it would of the whole vocabulary's logits."""
+    shuffled = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(2))[: VOCAB // 2]
+
+    def make(target: Any, *, wide: bool) -> Any:
+        from dataclasses import replace
+
+        spec = replace(drafter_spec(target, "sf"), draft_vocab_size=len(shuffled))
+        weights = random_weights(spec, torch.float32, torch.device("cpu"), 3, 0.3)
+        weights.head = torch.randn(len(shuffled), 32, generator=torch.Generator().manual_seed(4))
+        weights.draft_to_target = shuffled
+        drafter = DFlashDrafter(spec, weights, target)
+        if wide:
+            inner = drafter.propose
+            drafter.propose = lambda *asked: [Draft(d.wide(VOCAB)) for d in inner(*asked)]  # type: ignore[method-assign]
+        return drafter
+
+    rounds: list[list[Any]] = []
+    for wide in (False, True):
+        engine = Engine.from_model(
+            tiny_model("llama"), None, lambda t, w=wide: make(t, wide=w), length_policy="fixed", **options
+        )
+        engine.add_request(PROMPT, SamplingParams(max_tokens=12, **params))
+        seen: list[Any] = []
+        while engine.has_work:
+            for e in engine.step():
+                seen += [e.token_ids] if isinstance(e, TokensCommitted) else []
+                seen += [(e.stats.drafted, e.stats.accepted)] if isinstance(e, RoundFinished) else []
+        rounds.append(seen)
+    assert rounds[0] == rounds[1] and any(isinstance(s, tuple) and s[0] > 1 for s in rounds[0])
 
 
 @torch.inference_mode()

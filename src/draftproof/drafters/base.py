@@ -23,12 +23,24 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class Draft:
-    """Either ``logits`` [n, V] (float32, one row per drafted position, over the target's vocabulary) from which
-    the engine picks a chain or grows a tree, or ``tokens`` proposed with certainty. At most one is set; neither
-    means nothing is proposed this round."""
+    """Either ``logits`` [n, C] (float32, one row per drafted position) from which the engine picks a chain or grows
+    a tree, or ``tokens`` proposed with certainty. At most one is set; neither means nothing is proposed this round.
+
+    ``vocabulary`` [C]: the target's ids, ascending, that the columns of ``logits`` stand for, if the drafter knows
+    only some; None: column i is id i. A drafter that ranks a sixth of the vocabulary is read six times as fast.
+    """
 
     logits: Tensor | None = None
     tokens: Sequence[int] = ()
+    vocabulary: Tensor | None = None
+
+    def wide(self, vocab_size: int) -> Tensor | None:
+        """[n, vocab_size]: ``logits`` over the target's whole vocabulary, -inf where the drafter knows no token."""
+        if self.logits is None or self.vocabulary is None:
+            return self.logits
+        wide = self.logits.new_full((len(self.logits), vocab_size), float("-inf"))
+        wide[:, self.vocabulary] = self.logits
+        return wide
 
 
 @dataclass(frozen=True)

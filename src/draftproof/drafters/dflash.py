@@ -80,6 +80,9 @@ class DFlashDrafter:
         self._fc = PackedLinear(weights.fc) if self._native else None
         self._own_head = PackedLinear(weights.head) if self._native and weights.head is not None else None
         self._mask_row = self._embed_mask()
+        self._vocabulary, self._ascending = weights.draft_to_target, None
+        if self._vocabulary is not None and not bool((self._vocabulary.diff() > 0).all()):
+            self._vocabulary, self._ascending = self._vocabulary.sort()
 
     def _make_decoder(self, target: Target) -> TorchDecoder | NativeDecoder:
         inv_freq, scaling = rope_frequencies(self.spec)
@@ -133,10 +136,10 @@ class DFlashDrafter:
         if not asked:
             return [Draft() for _ in requests]
         hidden, _ = self._decoder.forward(self.block_input(asked), self.block_plan(pool, asked), pool.drafter_kv)
-        drafted = torch.cat([torch.arange(first + 1, first + r.count + 1) for first, r in _starts(asked)])
-        logits = self.logits(hidden[drafted.to(hidden.device)])
+        drafted = [first + k for first, r in _starts(asked) for k in range(1, r.count + 1)]
+        logits = self.logits(hidden[1:] if len(asked) == 1 else hidden[torch.tensor(drafted, device=hidden.device)])
         parts = iter(torch.split(logits, [r.count for r in asked]))
-        return [Draft(logits=next(parts)) if r.count > 0 else Draft() for r in requests]
+        return [Draft(next(parts), vocabulary=self._vocabulary) if r.count > 0 else Draft() for r in requests]
 
     def block_plan(self, pool: KVPool, requests: Sequence[DraftRequest]) -> RowPlan:
         """Where the blocks' rows stand and what they see."""
@@ -157,16 +160,15 @@ class DFlashDrafter:
     def block_input(self, requests: Sequence[DraftRequest]) -> Tensor:
         """[anchor, mask × N] per request. The table's bare rows are used: a target's own embedding scale is not."""
         device = self._target.info.device
+        starts = _starts(requests)
         anchors = torch.tensor([r.token_ids[-1] for r in requests], device=device)
         rows = self._embedding[anchors] * self.spec.input_embedding_scale
-        parts: list[Tensor] = []
-        for i, request in enumerate(requests):
-            parts += [rows[i : i + 1], self._mask_row[None].expand(request.count, -1)]
-        joined = torch.cat(parts)
-        return joined.float() if self._native else joined
+        block = self._mask_row.repeat(sum(r.count + 1 for r in requests), 1)
+        block[torch.tensor([first for first, _ in starts], device=device)] = rows
+        return block.float() if self._native else block
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final-normed hidden rows → float32 logits over the target's vocabulary [R, V]."""
+        """Final-normed hidden rows → float32 logits over the drafter's vocabulary [R, C]."""
         if self._own_head is not None:
             out = self._own_head(hidden)
         elif self.weights.head is not None:
@@ -177,11 +179,9 @@ class DFlashDrafter:
             out = out * self.spec.output_multiplier
         if self.spec.final_logit_softcapping is not None:
             out = self.spec.final_logit_softcapping * torch.tanh(out / self.spec.final_logit_softcapping)
-        if self.weights.draft_to_target is None:
-            return out[:, : self._target.info.vocab_size]  # padding rows of an own head are no tokens
-        full = out.new_full((out.shape[0], self._target.info.vocab_size), float("-inf"))
-        full[:, self.weights.draft_to_target] = out
-        return full
+        if self._vocabulary is not None:
+            return out[:, self._ascending] if self._ascending is not None else out
+        return out[:, : self._target.info.vocab_size]  # padding rows of an own head are no tokens
 
 
 def _starts(requests: Sequence[DraftRequest]) -> list[tuple[int, DraftRequest]]:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from draftproof import compat
-from draftproof.drafters.base import CommittedRows, Draft, Drafter, DraftRequest
+from draftproof.drafters.base import Draft, Drafter, DraftRequest
 from draftproof.engine.acceptance import EngineAcceptance
+from draftproof.engine.backlog import join
 from draftproof.engine.constraint import allowed_prefix, constrained_rows, greedy_chain, prune
 from draftproof.engine.policy import AdaptiveLengths, Batch, Choice, FixedLengths
 from draftproof.engine.pool import KVPool
@@ -198,27 +199,40 @@ class Drafting:
             if request.constraint is not None:
                 tokens = allowed_prefix(tokens, request.constraint, request.stop_ids)
             return Proposal(chain(tokens))
-        logits = draft.logits
-        if logits.dim() != 2 or logits.shape[1] != self._vocab:
-            raise DraftproofError(f"draft logits have shape {list(logits.shape)}, not [tokens, {self._vocab}]")
+        method = "greedy" if request.params.greedy else self._draft_method_of(request)
+        sampled = method != "greedy" and self._method != "tree"
+        logits, names = self._rows(draft, whole=sampled or request.constraint is not None)
         if self._method == "tree":
-            return self._build_tree(request, logits, length)
+            return self._build_tree(request, logits, length, names)
         logits = logits[:length]
         top = peaks(logits, with_lse=self.policy.adaptive)
         tokens, confidence = top.checked(), top.confidences() if self.policy.adaptive else []
-        method = self._draft_method_of(request)
-        if method != "greedy" and not request.params.greedy:
+        if sampled:
             mask = constrained_rows(logits, request.constraint, request.stop_ids) if request.constraint else None
             # The cut by confidence must not know the tokens drawn, so the constraint does not enter into it.
             tokens, q = draft_tokens(logits, request.params, request.rng, len(request.token_ids), method, mask)
             return Proposal(chain(tokens), q, confidence[: len(tokens)])
         if request.constraint is not None:
             tokens, confidence = greedy_chain(logits, top, request.constraint, request.stop_ids)
-        return Proposal(chain(tokens), confidence=confidence)
+        return Proposal(chain(_named(tokens, names)), confidence=confidence)
 
-    def _build_tree(self, request: Request, logits: Tensor, length: int) -> Proposal:
+    def _rows(self, draft: Draft, *, whole: bool) -> tuple[Tensor, Tensor | None]:
+        """A draft's logits and what their columns stand for (None: the ids themselves, always if ``whole``)."""
+        logits, names = draft.logits, draft.vocabulary
+        columns = self._vocab if names is None else len(names)
+        if logits is None or logits.dim() != 2 or logits.shape[1] != columns:
+            got = None if logits is None else list(logits.shape)
+            raise DraftproofError(f"draft logits have shape {got}, not [tokens, {columns}]")
+        if names is None or not whole:
+            return logits, names
+        wide = draft.wide(self._vocab)
+        assert wide is not None
+        return wide, None
+
+    def _build_tree(self, request: Request, logits: Tensor, length: int, names: Tensor | None) -> Proposal:
         if request.constraint is None:
             tree = build_tree(logits, length)
+            tree = replace(tree, tokens=_named(tree.tokens, names))
         else:  # some of its nodes will go, so there are more to begin with
             tree = prune(build_tree(logits, _SPARE_NODES * length), request.constraint, request.stop_ids).first(length)
         return Proposal(tree, confidence=_tree_confidence(tree) if self.policy.adaptive else ())
@@ -287,7 +301,7 @@ class Drafting:
         if not behind:
             return
         try:
-            committed, taps = _join([(r.seq, *piece) for r in behind for piece in r.backlog])
+            committed, taps = join([(r.seq, *piece) for r in behind for piece in r.backlog])
             self.drafter.observe(self._pool, committed, taps)
         except Exception as error:
             if len(behind) > 1:  # one by one, so that only those that fail lose their drafts
@@ -301,34 +315,20 @@ class Drafting:
                 request.observed = request.computed
 
 
-_Piece = tuple[int, int, Sequence[int], Tensor]  # sequence, first position, rows of a pass, the pass's taps
-
-
-def _join(pieces: Sequence[_Piece]) -> tuple[list[CommittedRows], Tensor]:
-    """Rows of several passes as if they were one's; the positions of a sequence stay in order."""
-    passes: dict[int, tuple[Tensor, list[_Piece]]] = {}
-    for piece in pieces:
-        passes.setdefault(id(piece[3]), (piece[3], []))[1].append(piece)
-    if len(passes) == 1:
-        return [CommittedRows(seq, rows, start) for seq, start, rows, _ in pieces], pieces[0][3]
-    first = pieces[0][3]
-    joined = first.new_empty(sum(len(rows) for _, _, rows, _ in pieces), first.shape[1])
-    committed, at = [], 0
-    for taps, parts in passes.values():
-        wanted = torch.tensor([row for _, _, rows, _ in parts for row in rows], device=taps.device)
-        torch.index_select(taps, 0, wanted, out=joined[at : at + len(wanted)])
-        for seq, start, rows, _ in parts:
-            committed.append(CommittedRows(seq, range(at, at + len(rows)), start))
-            at += len(rows)
-    return committed, joined
-
-
 def _stop(request: Request, error: Exception, events: list[Event]) -> None:
     """No more drafts for this request."""
     detail = f"the drafter failed ({error or type(error).__name__}); going on without drafts"
     request.no_drafts = detail
     request.backlog.clear()
     events.append(DraftingStopped(request.request_id, detail, request.index))
+
+
+def _named(columns: list[int], names: Tensor | None) -> list[int]:
+    """Token ids of columns."""
+    if names is None:
+        return columns
+    ids: list[int] = names[torch.tensor(columns, dtype=torch.long, device=names.device)].tolist()
+    return ids
 
 
 def _tree_confidence(tree: Tree) -> list[float]:

@@ -45,9 +45,8 @@ def drafts_and_texts(fault: Fault | None, *, cached: bool) -> tuple[list[float],
 
         def spying(pool: Any, requests: Any) -> Any:
             drafts = propose(pool, requests)
-            seen.extend(
-                float((d.logits.max(-1).values + d.logits.argmax(-1)).sum()) for d in drafts if d.logits is not None
-            )
+            wide = [w for d in drafts if (w := d.wide(VOCAB)) is not None]
+            seen.extend(float((w.max(-1).values + w.argmax(-1)).sum()) for w in wide)
             return drafts
 
         drafter.propose = spying  # type: ignore[method-assign]
