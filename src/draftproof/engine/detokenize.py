@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from draftproof import compat
 
@@ -62,6 +63,7 @@ class IncrementalDetokenizer:
             self._decoder, self._extra = bare, {}
         else:
             self._decoder = tokenizer.decode
+        self._alone, self._bytes = _known_of(tokenizer)
         self._to_token = getattr(tokenizer, "convert_ids_to_tokens", None) or tokenizer.id_to_token
         self._min_tokens = min_tokens
         self._seen = 0
@@ -97,7 +99,13 @@ class IncrementalDetokenizer:
 
     def _decode(self, ids: list[int], skip: bool | None = None) -> str:
         skip = self._skip if skip is None else skip
+        if len(ids) == 1:  # every other time: the context of a window is nearly always one token
+            known = self._alone.get((ids[0], skip))
+            if known is not None:
+                return known
         text: str = self._decoder(ids, skip_special_tokens=skip, **self._extra)
+        if len(ids) == 1:
+            self._alone[ids[0], skip] = text
         return text
 
     def _step(self, token: int) -> str:
@@ -124,7 +132,10 @@ class IncrementalDetokenizer:
         return self._skip and self._decode([token]) == "" and self._decode([token], skip=False) != ""
 
     def _is_byte(self, token: int) -> bool:
-        return _BYTE_TOKEN.fullmatch(self._to_token(token) or "") is not None
+        known = self._bytes.get(token)
+        if known is None:
+            known = self._bytes[token] = _BYTE_TOKEN.fullmatch(self._to_token(token) or "") is not None
+        return known
 
     def _cut_at_stop(self) -> str | None:
         """If a stop string is complete, end here and return the text before the leftmost; else None."""
@@ -174,3 +185,15 @@ class IncrementalDetokenizer:
             keep = max(keep, next((n for n in range(longest, keep, -1) if self._held.endswith(stop[:n])), 0))
         text, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return text
+
+
+_Known = tuple[dict[tuple[int, bool], str], dict[int, bool]]
+_KNOWN: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+
+
+def _known_of(tokenizer: Any) -> _Known:
+    """What was found out about a tokenizer's tokens: their text alone by (id, skip), and which are single bytes."""
+    try:
+        return _KNOWN.setdefault(tokenizer, ({}, {}))
+    except TypeError:  # a kind that cannot be referred to weakly, or be a key
+        return {}, {}

@@ -31,8 +31,8 @@ from draftproof.errors import DraftproofError
 from draftproof.targets.base import Target
 
 # Committed rows that may wait for their context K/V while nothing is drafted: in all, and of one request.
-_WAITING_ROWS = 64
-_ENOUGH_ROWS = 48  # rows of one pass that are not worth keeping back
+_WAITING_ROWS = 96
+_ENOUGH_ROWS = 32  # rows of one pass that are not worth keeping back
 _SPARE_NODES = 4  # a tree of so many times the nodes is made where a constraint will take some away
 
 

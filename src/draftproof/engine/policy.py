@@ -19,7 +19,7 @@ from draftproof.engine.cost import CostCurve
 from draftproof.engine.request import Request
 
 _HYSTERESIS = 1.02  # another choice must promise this much more than going on as before
-_EXPLORE_SHARE = 0.01  # of the time may go into drafts that do not promise to pay
+_EXPLORE_SHARE = 0.005  # of the time may go into drafts that do not promise to pay
 _EXPLORE_MOST = 0.25  # seconds of it that can be saved up
 _OPTIMISM = 0.95  # acceptance of each further token by the best drafter there could be
 _REST_ROUNDS = 8  # rounds for which "no drafts" is not questioned while the batch stays the same

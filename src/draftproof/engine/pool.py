@@ -142,11 +142,14 @@ class KVPool:
         self._write_table(seq, len(sequence.blocks) - 1, [block])
 
     def _write_table(self, seq: int, index: int, blocks: Sequence[int]) -> None:
-        first = index * self.block_size
-        last = min(first + len(blocks) * self.block_size, self.max_len)
-        inside = torch.arange(self.block_size, dtype=torch.int32)
-        slots = (torch.tensor(blocks, dtype=torch.int32)[:, None] * self.block_size + inside).flatten()
-        self.table[seq, first:last] = slots[: last - first]
+        size = self.block_size
+        line = self.table[seq, index * size : (index + len(blocks)) * size]  # the last block may reach past the table
+        if len(blocks) == 1:  # what every sequence does time and again
+            torch.arange(blocks[0] * size, blocks[0] * size + len(line), out=line)
+            return
+        inside = torch.arange(size, dtype=torch.int32)
+        slots = (torch.tensor(blocks, dtype=torch.int32)[:, None] * size + inside).flatten()
+        line.copy_(slots[: len(line)])
 
     # -- sequences ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ target's distribution (rejection sampling with the drafter's true q for chains, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -75,12 +75,12 @@ class RoundLoop:
         wanted = _logit_rows(work, turns)
         verify_began = perf_counter()
         logits, taps = self.target.forward(work, self.pool.target_kv, taps=self._taps, logits=wanted)
+        best = peaks(logits) if len(logits) else None
         compat.synchronize(self.target.info.device)
         verify_s = perf_counter() - verify_began
-        best = peaks(logits) if len(logits) else None
         for turn in turns:
             if turn.logit_rows.stop > turn.logit_rows.start and best is not None:
-                self._decide(turn, logits[turn.logit_rows], best.part(turn.logit_rows))
+                self._decide(turn, logits, best.part(turn.logit_rows))
         observe_s, commit_s, warnings = self._keep(work, turns, taps)
         draft_s, verify_s = drafts.seconds + observe_s, verify_s + commit_s
         host_s = perf_counter() - began - draft_s - verify_s
@@ -116,18 +116,29 @@ class RoundLoop:
     # -- verify -------------------------------------------------------------------------------------------
 
     def _decide(self, turn: _Turn, logits: Tensor, best: Peaks) -> None:
-        """What this request commits. Whatever fails here ends this request alone, the others are not touched."""
+        """What this request commits, by the pass's ``logits`` and the peaks of its own rows. Whatever fails here ends
+        this request alone, the others are not touched."""
+
+        def rows() -> Tensor:
+            """[1 + nodes, V]: row 0 after the anchor, row i + 1 after node i. Most greedy rounds never look."""
+            return logits[turn.logit_rows]
+
         try:
-            turn.result = self._verify(turn.request, turn.proposal, logits, best)
-            turn.events = self._commit(turn, turn.result, logits)
+            turn.result = self._verify(turn.request, turn.proposal, rows, best)
+            turn.events = self._commit(turn, turn.result, rows)
         except Exception as error:
             turn.result = None
             turn.request.failure = str(error) if isinstance(error, DraftproofError) else f"{error!r}"
             turn.events = [_finished(turn.request, "error", detail=turn.request.failure)]
 
-    def _verify(self, request: Request, proposal: Proposal, logits: Tensor, best: Peaks) -> Walk:
-        """``logits`` [1 + nodes, V]: row 0 after the anchor, row i + 1 after node i."""
+    def _verify(self, request: Request, proposal: Proposal, rows: Callable[[], Tensor], best: Peaks) -> Walk:
         params, position = request.params, len(request.token_ids)
+        if params.greedy and not needs_processing(params):
+            tokens = best.checked()
+            if request.constraint is None:
+                return walk(proposal.tree, lambda row, path: tokens[row])
+            return walk(proposal.tree, greedy_picker(rows(), tokens, request.constraint, request.stop_ids))
+        logits = rows()
 
         def row_logits(row: int, path: Sequence[int]) -> Tensor:
             out = logits[row]
@@ -138,11 +149,6 @@ class RoundLoop:
                 out = masked(out, request.constraint, path, request.stop_ids)
             return out
 
-        if params.greedy and not needs_processing(params):
-            tokens = best.checked()
-            if request.constraint is not None:
-                return walk(proposal.tree, greedy_picker(logits, tokens, request.constraint, request.stop_ids))
-            return walk(proposal.tree, lambda row, path: tokens[row])
         if proposal.q is None or params.greedy:
             return walk(proposal.tree, picker(row_logits, params, request.rng, position))
         return reject(
@@ -155,15 +161,15 @@ class RoundLoop:
 
     # -- commit -------------------------------------------------------------------------------------------
 
-    def _commit(self, turn: _Turn, result: Walk, logits: Tensor) -> list[Event]:
+    def _commit(self, turn: _Turn, result: Walk, logits: Callable[[], Tensor]) -> list[Event]:
         request = turn.request
         kept = request.commit(result.committed)
         logprobs: tuple[TokenLogprob, ...] | None = None
         if request.params.logprobs is not None:
-            rows = [0, *(node + 1 for node in result.path)]
+            own = logits()
             logprobs = tuple(
-                top_logprobs(logits[row], token, request.params.logprobs)
-                for row, token in zip(rows, kept.token_ids, strict=False)
+                top_logprobs(own[row], token, request.params.logprobs)
+                for row, token in zip(_path_rows(result), kept.token_ids, strict=False)
             )
         turn.produced = len(kept.token_ids)
         accepted = min(result.accepted, turn.produced)
@@ -243,6 +249,7 @@ class RoundLoop:
 
     def _told(self, turns: Sequence[_Turn], seconds: tuple[float, float, float]) -> list[Event]:
         events: list[Event] = []
+        same: dict[tuple[int, int, int, int], RoundStats] = {}  # without drafts all have the same
         for turn in turns:
             request = turn.request
             if turn.events is None:  # a piece of a prompt
@@ -259,7 +266,8 @@ class RoundLoop:
                 events += turn.events
                 continue
             tree, result = turn.proposal.tree, turn.result
-            stats = RoundStats(len(tree), tree.depth, result.accepted if result else 0, turn.produced, *seconds)
+            counts = (len(tree), tree.depth, result.accepted if result else 0, turn.produced)
+            stats = same.get(counts) or same.setdefault(counts, RoundStats(*counts, *seconds))
             events += [committed, RoundFinished(request.request_id, stats, request.index), *finished]
             if self.drafting is not None and result is not None:
                 self.drafting.learn(request, turn.proposal, result)

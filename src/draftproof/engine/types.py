@@ -118,7 +118,8 @@ class RoundStats:
 
     ``drafted``: tokens proposed (tree: nodes without the root); ``depth``: longest proposed continuation;
     ``accepted``: drafted tokens the target agreed with; ``produced``: tokens committed, bonus included (less
-    than accepted + 1 only where a stop or a limit cut the round).
+    than accepted + 1 only where a stop or a limit cut the round). ``verify_s``: the target's pass with the largest
+    logit of its rows, and taking rows back; ``draft_s``: the drafter's passes and its context; ``host_s``: all else.
     """
 
     drafted: int
