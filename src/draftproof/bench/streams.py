@@ -1,4 +1,5 @@
-"""How fast many streams decode together: target alone, with the drafter, and with a drafter that is never right."""
+"""How fast many streams decode together: target alone, with the drafter (chains, trees), and with one that is never
+right."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from draftproof.engine.types import LengthChosen, RoundFinished, SamplingParams,
 from draftproof.errors import CapabilityError
 from draftproof.targets.base import Target
 
-DRAFTING, NEVER_RIGHT = "drafter", "never-right"
+DRAFTING, TREES, NEVER_RIGHT = "drafter", "drafter-tree", "never-right"
+TREE_BUDGET = 16  # most nodes the policy may choose
 STREAMS = (1, 2, 4, 8, 16, 32, 64)
 
 Prompts = Sequence[list[int]]
@@ -93,11 +95,14 @@ def output_head(target: Target) -> Any:
 
 
 def stream_ways(engine: Engine) -> dict[str, Engine]:
-    """Engines on the same weights: target alone, the drafter and its wrong twin under the policy."""
+    """Engines on the same weights: target alone; the drafter, as chains and as trees, and its wrong twin under the
+    policy."""
     ways = {PLAIN: engine.with_method("none")}
     if engine.drafter is None:
         return ways
     ways[DRAFTING] = engine
+    if engine.target.capabilities.trees:
+        ways[TREES] = engine.with_method("tree", TREE_BUDGET)
     ways[NEVER_RIGHT] = engine.with_drafter(never_right(engine.drafter))
     return ways
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_LABELS = {"plain": "target alone", "drafter": "with the drafter", "never-right": "drafter never right"}
+_LABELS = {
+    "plain": "target alone",
+    "drafter": "with the drafter",
+    "drafter-tree": "DDTree",
+    "never-right": "drafter never right",
+}
 _Table = Sequence[Sequence[str]]
 
 
