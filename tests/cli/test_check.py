@@ -107,6 +107,18 @@ def test_a_line_without_a_drafter_gets_one(shell, drafter, target, tmp_path):
     assert f"--speculative-draft-model-path {drafter}" in shell.out and "--speculative-num-draft-tokens 8" in shell.out
 
 
+def test_a_config_file_is_read_and_written_out(shell, drafter, target, tmp_path):
+    file = tmp_path / "serve.yaml"
+    given = f"  method: dflash\n  model: {drafter}\n  num_speculative_tokens: 8\n"
+    file.write_text(f"speculative-config:\n{given}max-model-len: 2048\n")
+    words = ("check", str(drafter), "--launch", f"vllm serve {target} --config {file}", "-e", "vllm==0.33.0", "-q")
+    assert shell(*words) == 1 and "K_EXCEEDS_BLOCK" in shell.out
+    pasted = shell.out[shell.out.index("corrected\n") :]
+    assert "--config" not in pasted and "--max-model-len 2048" in pasted and '"num_speculative_tokens": 7}' in pasted
+    file.unlink()
+    assert shell(*words) == 3 and "No such file" in shell.out
+
+
 def test_json(shell, drafter, target):
     words = ("check", str(drafter), "--target", str(target), "-e", "vllm==0.25.0", "--json", "-q")
     assert shell(*words) == 1
