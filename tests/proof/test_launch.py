@@ -110,7 +110,9 @@ def test_llama_cpp_reads_variables_where_flags_are_absent() -> None:
     found = parse(f"{line} llama-server -m t.gguf --spec-draft-n-max 7")
     assert (found.drafter, found.method, found.k) == ("d.gguf", "dflash", 7) and not found.problems
     assert parse(f"{line} llama-server -m t.gguf").k == 9
-    image = "docker run -e LLAMA_ARG_MODEL=/t.gguf -e LLAMA_ARG_SPEC_DRAFT_MODEL=/d.gguf ghcr.io/x/llama.cpp:server-b9300"
+    image = (
+        "docker run -e LLAMA_ARG_MODEL=/t.gguf -e LLAMA_ARG_SPEC_DRAFT_MODEL=/d.gguf ghcr.io/x/llama.cpp:server-b9300"
+    )
     found = parse(image)
     assert (found.target, found.drafter, found.command.version) == ("/t.gguf", "/d.gguf", "b9300")
 

@@ -63,7 +63,7 @@ def read(file: Path) -> dict[str, Any]:
     name = printable(file)
     text = decoded(read_bytes(file, MAX_FILE), name)
     try:
-        found = yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
+        found = yaml.load(text, _Loader)  # a SafeLoader: no tags that make objects
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""

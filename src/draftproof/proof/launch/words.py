@@ -42,9 +42,7 @@ def find_command(text: str) -> Command | None:
         if started is not None:
             engine, cut, version = started
             flags = dict(_passed_env(words[:cut]))
-            named = {
-                k: v for k, v in env.items() if k.startswith(_PREFIXES)
-            }
+            named = {k: v for k, v in env.items() if k.startswith(_PREFIXES)}
             return Command(
                 engine, {**named, **flags, **own}, tuple(words[:cut]), tuple(_arguments(words[cut:])), version
             )
