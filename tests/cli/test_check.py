@@ -54,6 +54,9 @@ def test_the_whole_matrix(shell, drafter):
     assert shell("check", str(drafter), "--engine", "all", "-q") == 0
     for text in ("vLLM", "SGLang", "llama.cpp", "z-lab dflash", "0.25.0 – 0.25.1", "refused", "b10048"):
         assert text in shell.out
+    answer = " ".join(shell.out.split("\n\n")[-1].split())
+    assert answer.startswith("Nothing found in the files. It runs as the files mean in draftproof 0.1.0, SGLang 0.5.14")
+    assert "vLLM 0.33.0 (at a cost 0.26.0 – 0.32.0)" in answer and answer.endswith("in no release read of llama.cpp.")
 
 
 def test_risks_can_be_let_pass(shell, drafter):
