@@ -54,6 +54,9 @@ def test_the_whole_matrix(shell, drafter):
     assert shell("check", str(drafter), "--engine", "all", "-q") == 0
     for text in ("vLLM", "SGLang", "llama.cpp", "z-lab dflash", "0.25.0 – 0.25.1", "refused", "b10048"):
         assert text in shell.out
+    answer = " ".join(shell.out.split("\n\n")[-1].split())
+    assert answer.startswith("Nothing found in the files. It runs as the files mean in draftproof 0.1.0, SGLang 0.5.14")
+    assert "vLLM 0.33.0 (at a cost 0.26.0 – 0.32.0)" in answer and answer.endswith("in no release read of llama.cpp.")
 
 
 def test_risks_can_be_let_pass(shell, drafter):
@@ -105,6 +108,18 @@ def test_a_line_without_a_drafter_gets_one(shell, drafter, target, tmp_path):
     script.write_text(f"#!/bin/sh\npython -m sglang.launch_server \\\n  --model-path {target}\n")
     assert shell("check", str(drafter), "--launch-file", str(script), "-q") == 1
     assert f"--speculative-draft-model-path {drafter}" in shell.out and "--speculative-num-draft-tokens 8" in shell.out
+
+
+def test_a_config_file_is_read_and_written_out(shell, drafter, target, tmp_path):
+    file = tmp_path / "serve.yaml"
+    given = f"  method: dflash\n  model: {drafter}\n  num_speculative_tokens: 8\n"
+    file.write_text(f"speculative-config:\n{given}max-model-len: 2048\n")
+    words = ("check", str(drafter), "--launch", f"vllm serve {target} --config {file}", "-e", "vllm==0.33.0", "-q")
+    assert shell(*words) == 1 and "K_EXCEEDS_BLOCK" in shell.out
+    pasted = shell.out[shell.out.index("corrected\n") :]
+    assert "--config" not in pasted and "--max-model-len 2048" in pasted and '"num_speculative_tokens": 7}' in pasted
+    file.unlink()
+    assert shell(*words) == 3 and "No such file" in shell.out
 
 
 def test_json(shell, drafter, target):

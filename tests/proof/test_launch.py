@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +103,101 @@ def test_llama_cpp() -> None:
     assert found.k == 7 and found.workload == {"temperature": 0.0} and found.options["ctx_size"] == 4096
     assert found.options["spec_draft_p_min"] == "default"
     assert parse("llama-server -m t.gguf -md d.gguf").k == 3
+
+
+def test_llama_cpp_reads_variables_where_flags_are_absent() -> None:
+    line = "LLAMA_ARG_SPEC_DRAFT_N_MAX=9 LLAMA_ARG_SPEC_DRAFT_MODEL=d.gguf LLAMA_ARG_SPEC_TYPE=draft-dflash "
+    found = parse(f"{line} llama-server -m t.gguf --spec-draft-n-max 7")
+    assert (found.drafter, found.method, found.k) == ("d.gguf", "dflash", 7) and not found.problems
+    assert parse(f"{line} llama-server -m t.gguf").k == 9
+    image = (
+        "docker run -e LLAMA_ARG_MODEL=/t.gguf -e LLAMA_ARG_SPEC_DRAFT_MODEL=/d.gguf ghcr.io/x/llama.cpp:server-b9300"
+    )
+    found = parse(image)
+    assert (found.target, found.drafter, found.command.version) == ("/t.gguf", "/d.gguf", "b9300")
+
+
+YAML = """\
+model: Qwen/Qwen3-8B
+max_num_seqs: 16
+api-key: sk-secret
+enforce-eager: true
+enable-prefix-caching: false
+cudagraph-capture-sizes: [8, 16]
+speculative-config:
+  method: dflash
+  model: D
+  num_speculative_tokens: 15
+"""
+
+
+def test_a_config_file_stands_before_the_line(tmp_path: Path) -> None:
+    """As vllm 0.32.0 merges it: the line's own flags win, and so does its model."""
+    file = tmp_path / "serve.yaml"
+    file.write_text(YAML)
+    found = parse(f"vllm serve --config {file} --max-num-seqs 4")
+    assert (found.target, found.drafter, found.method, found.k) == ("Qwen/Qwen3-8B", "D", "dflash", 15)
+    assert found.options["max_num_seqs"] == 4 and found.options["enforce_eager"] is True
+    assert found.options["prefix_caching"] is False and found.options["cudagraph_capture_sizes"] == [8, 16]
+    assert "sk-secret" not in found.command.render() and "--config" not in found.command.render()
+    assert parse(f"vllm serve T --config {file}").target == "T"
+    assert parse(f"vllm serve --config {file} T").target == "T"
+    changed = parse(f"vllm serve T --config {file} --speculative-config.num_speculative_tokens 7")
+    assert "so method, model from it has no effect" in changed.problems[0].what and changed.k == 7
+
+
+def test_a_config_file_of_sglang(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yml"
+    file.write_text("model-path: T\nspeculative-algorithm: DFLASH\nspeculative-draft-model-path: D\ntp: 2\n")
+    found = parse(f"python -m sglang.launch_server --config {file} --speculative-num-draft-tokens 16")
+    assert (found.target, found.drafter, found.method, found.k) == ("T", "D", "dflash", 15)
+    assert found.options["tensor_parallel_size"] == 2 and not found.problems
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--config={f}", "as two words"),
+        ("--config", "names no file"),
+        ("--config {f} --config {f}", "more than once"),
+        ("--config {t}", "must end in .yaml"),
+    ],
+)
+def test_config_files_that_the_engine_refuses_or_passes_over(tmp_path: Path, words: str, said: str) -> None:
+    for name in ("f.yaml", "f.txt"):
+        (tmp_path / name).write_text("max-num-seqs: 4\n")
+    found = parse("vllm serve T " + words.format(f=tmp_path / "f.yaml", t=tmp_path / "f.txt"))
+    assert [p.severity for p in found.problems] == ["error"] and said in found.problems[0].what
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("a: [1,\n", "line 2, column 1: not YAML"),
+        ("- a\n- b\n", "a list where settings"),
+        ("", "a NoneType where settings"),
+        ("a: &x [1]\nb: [*x, *x]\n", "aliases (*name) are not followed"),
+        ("a: !!python/object/apply:os.system ['id']\n", "not YAML"),
+        ("a: " + "[" * 5000, "as YAML"),
+        ("a: 2026-99-99\n", "as YAML"),
+    ],
+)
+def test_a_config_file_that_cannot_be_read_is_no_good_answer(tmp_path: Path, text: str | None, said: str) -> None:
+    file = tmp_path / "f.yaml"
+    if text is not None:
+        file.write_text(text)
+    found = parse(f"vllm serve T --config {file}")
+    assert len(found.unread) == 1 and said in found.unread[0] and "\n" not in found.unread[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.one_of(st.text(max_size=60), st.text("ab:-[]{}*&!\"'\n 1.", max_size=60)))
+def test_any_config_file_is_read_or_named(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_bytes(text.encode("utf-8", "replace"))
+    found = parse(f"vllm serve T --config {file}")
+    assert found.command.render() and all("\n" not in one for one in found.unread)
 
 
 def test_a_script() -> None:

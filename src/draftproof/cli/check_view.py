@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rich.console import Console
 from rich.padding import Padding
@@ -39,7 +40,8 @@ def show(console: Console, found: Checked, *, candidates: bool) -> None:
         # Not through a table: this is for copying, so no line of it is wrapped.
         print_trimmed(console, Text("\nthe launch line, corrected", style="bold"))
         console.file.write(printable(found.corrected) + "\n")
-    print_trimmed(console, Text(""), Text(_last_line(found), style="bold"))
+    answer = " ".join(one for one in (_last_line(found), _where_it_runs(found.matrix)) if one)
+    print_trimmed(console, Text(""), Text(printable(answer), style="bold"))
 
 
 def _card(found: Checked) -> Table:
@@ -69,7 +71,7 @@ def _matrix(console: Console, rows: Iterable[Row], codes: frozenset[str]) -> Non
     for row in rows:
         by_engine.setdefault(row.title, []).append(row)
     for title, listed in by_engine.items():
-        print_trimmed(console, Text(f"\n{title} would run it so", style="bold"), _releases(listed))
+        print_trimmed(console, Text(f"\nhow {title} would run it", style="bold"), _releases(listed))
         told = codes if len(listed) == 1 else frozenset()
         for cell in _once(listed):
             if cell.code in told:
@@ -124,7 +126,7 @@ def _finding(finding: Finding) -> Iterator[Text | Padding]:
     yield Padding(Text(printable(finding.says)), (0, 0, 0, 2))
     for label, text in (("remedy", finding.remedy), ("probe", finding.probe)):
         if text:
-            line = Text(f"{label}  ", style="dim")
+            line = Text(f"{label:6}  ", style="dim")
             line.append(printable(text), style="default")
             yield Padding(line, (0, 0, 0, 2))
     for one in finding.evidence:
@@ -158,3 +160,31 @@ def _last_line(found: Checked) -> str:
     looked += [f"{found.case.engine.name} {found.case.engine.version}"] if found.case.engine.version else []
     looked += ["the launch line"] if found.case.engine.launch else []
     return f"Nothing found in {', '.join(looked)}."
+
+
+def _where_it_runs(rows: Iterable[Row]) -> str:
+    """The matrix in one sentence, where it is longer than one row: which releases do what the files mean."""
+    listed = list(rows)
+    titles = list(dict.fromkeys(row.title for row in listed))
+    right = {t: _ranges(r for r in listed if r.title == t and r.state == "honoured") for t in titles}
+    costly = {t: _span([r for r in listed if r.title == t and r.state == "minor"]) for t in titles}
+    if len(listed) < 2:
+        return ""
+    said = [
+        " ".join(filter(None, (t, right[t], costly[t] and f"(at a cost {costly[t]})")))
+        for t in titles
+        if right[t] or costly[t]
+    ]
+    none = [t for t in titles if not right[t] and not costly[t]]
+    parts = [f"as the files mean in {', '.join(said)}"] if said else []
+    parts += [f"in no release read of {', '.join(none)}"] if none else []
+    return f"It runs {'; '.join(parts)}."
+
+
+def _ranges(rows: Iterable[Row]) -> str:
+    return ", ".join(row.versions for row in rows)
+
+
+def _span(rows: list[Row]) -> str:
+    """Releases next to each other that differ in what it costs are one range here."""
+    return replace(rows[0], last=rows[-1].last).versions if rows else ""

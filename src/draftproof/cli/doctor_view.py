@@ -30,6 +30,7 @@ _SIGNS = {
     "unknown": ("?", "yellow"),
 }
 _VERDICT = {0: ("whole", "green"), 1: ("faults", "bold red"), 3: ("could not tell", "yellow")}
+_WIDE = 90  # columns from which the facts stand in columns
 Judged = Sequence[tuple[Case, tuple[Finding, ...]]]
 
 
@@ -99,11 +100,12 @@ def _card(case: Case, findings: tuple[Finding, ...], width: int) -> list[Any]:
     title = f"{case.engine.name or 'no engine'} {case.engine.version or ''}".strip()
     parts: list[Any] = [Text(f"{printable(title)} · {printable(str(install.get('host')))}", "bold")]
     if install.get("distributions") is not None:
-        parts += [_levels(case, install), *_facts(install, width >= 120), *_drafter(install)]
+        parts.append(_levels(case, install))
+        for table in (*_facts(install, width), *_drafter(install)):
+            parts += [Text(""), table]
     for finding in findings:
-        parts.append(_finding(finding, width))
-    parts.append(_wrapped(closing(case, findings), width, "bold"))
-    return parts
+        parts += [Text(""), _finding(finding, width)]
+    return [*parts, Text(""), _wrapped(closing(case, findings), width, "bold")]
 
 
 def _levels(case: Case, install: dict[str, Any]) -> Table:
@@ -180,24 +182,22 @@ def _counted(install: dict[str, Any], level: str, how: str) -> str:
     return f"{answered} of {len(facts)} facts told by {how}" if facts else ""
 
 
-def _facts(install: dict[str, Any], wide: bool) -> list[Table]:
+def _facts(install: dict[str, Any], width: int) -> list[Table]:
+    """A row per fact; on a narrow terminal its evidence stands below it, for columns would break every word."""
     facts = install.get("facts") or {}
     if not facts:
         return []
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(width=1)
-    for ratio in (3, 3, 4):
+    for ratio in (3, 3, 4) if width >= _WIDE else (1,):
         table.add_column(ratio=ratio, overflow="fold")
     for one in facts.values():
         sign, style = _SIGNS[one["state"]]
-        where = one["where"] if wide else one["where"].rpartition("/")[2]
-        evidence = f"{one['level'] or one['how']} {where}".strip()
-        table.add_row(
-            Text(sign, style),
-            printable(one["asks"]),
-            Text(printable(one["says"]), style),
-            Text(printable(evidence), "dim"),
-        )
+        where = one["where"] if width >= 120 else one["where"].rpartition("/")[2]
+        asks, says = printable(one["asks"]), Text(printable(one["says"]), style)
+        evidence = Text(printable(f"{one['level'] or one['how']} {where}".strip()), "dim")
+        cells = [asks, says, evidence] if width >= _WIDE else [Text.assemble(f"{asks}: ", says, "\n", evidence)]
+        table.add_row(Text(sign, style), *cells)
     return [table]
 
 

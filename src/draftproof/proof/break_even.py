@@ -96,7 +96,7 @@ def _measured_costs(case: Case) -> dict[int, float]:
             found[int(it.k)] = step / base_step
         elif speed and base and it.length is not None:
             found[int(it.k)] = it.length * base / speed
-    return found
+    return {k: cost for k, cost in found.items() if cost > 0}  # absurd speeds underflow to nothing
 
 
 def _choices(curve: list[float], it: Acceptance, steps: float | None, costs: dict[int, float]) -> tuple[Choice, ...]:

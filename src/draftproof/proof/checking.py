@@ -38,6 +38,7 @@ class Checked:
     matrix: tuple[Row, ...] = ()
     corrected: str | None = None
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def faults(self) -> int:
@@ -51,7 +52,8 @@ class Checked:
     def cannot_tell(self) -> list[str]:
         """Why the question that was asked has no answer, where nothing was found either."""
         asked = [row for row in self.matrix if row.first == row.last]
-        return [f"{row.title} {row.versions}: {row.note}" for row in asked if row.state == "unknown" and row.note]
+        blank = [f"{row.title} {row.versions}: {row.note}" for row in asked if row.state == "unknown" and row.note]
+        return [*self.unread, *blank]
 
 
 def parse_engine(text: str) -> list[EngineAsked]:
@@ -94,6 +96,7 @@ def check(
         tuple(rows(case, _matrix(engines_asked, case))),
         corrected(case, parsed, judged.findings, drafter) if parsed is not None else None,
         tuple(notes),
+        parsed.unread if parsed is not None else (),
     )
 
 
@@ -149,7 +152,7 @@ def _engine(asked: Sequence[EngineAsked], parsed: Parsed | None) -> Engine:
         raise UsageError(f"--engine {others[0]} and a launch line of {name} contradict each other")
     options: dict[str, Any] = dict(parsed.options)
     problems = list(parsed.problems)
-    if starts_no_drafter(parsed) and not any(p.severity == "error" for p in problems):
+    if starts_no_drafter(parsed) and not parsed.unread and not any(p.severity == "error" for p in problems):
         problems.append(Problem("warning", "the line starts no drafter", "Use the corrected line."))
     if problems:
         options[PROBLEMS] = [problem.to_dict() for problem in problems]

@@ -31,7 +31,7 @@ def described(row: Row) -> str:
 
 def short(value: Any) -> str:
     """A value for a table: runs of equal entries as "5 × sliding_attention", floats without needless digits."""
-    if isinstance(value, list) and len(value) > 1:
+    if isinstance(value, list) and value:
         runs = [(entry, len(list(same))) for entry, same in groupby(value)]
         return ", ".join(str(entry) if count == 1 else f"{count} × {entry}" for entry, count in runs)
     return (

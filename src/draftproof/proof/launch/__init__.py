@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from draftproof.errors import UsageError
-from draftproof.proof.launch import llama_cpp, sglang, vllm
+from draftproof.proof.launch import config_file, llama_cpp, sglang, vllm
 from draftproof.proof.launch.line import Command, Parsed
 from draftproof.proof.launch.words import find_command
 
@@ -26,4 +27,6 @@ def parse(text: str) -> Parsed:
         raise UsageError(
             f"no engine is started in {first!r}: vllm serve, python -m sglang.launch_server and llama-server are known"
         )
-    return _READERS[command.engine](command.redacted())
+    command, problems, unread = config_file.written_out(command)
+    parsed = _READERS[command.engine](command.redacted())
+    return replace(parsed, problems=(*problems, *parsed.problems), unread=unread)

@@ -111,7 +111,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A line in the words of a case: ``options`` as in docs of the format, ``k``: drafted tokens per step."""
+    """A line in the words of a case: ``options`` as in docs/case.md, ``k``: drafted tokens per step, ``unread``: what
+    the line names and nobody could read, so that silence about it is no good answer."""
 
     command: Command
     target: str | None = None
@@ -122,6 +123,7 @@ class Parsed:
     options: dict[str, Any] = field(default_factory=dict)
     workload: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def whole(text: str | None) -> int | None:

@@ -1,10 +1,11 @@
-"""llama.cpp's command line (common/arg.cpp): several names per flag, old and new."""
+"""llama.cpp's command line (common/arg.cpp): several names per flag, old and new, and variables for absent flags."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from draftproof.proof.launch.line import Command, Parsed, Problem, whole
+from draftproof.proof.launch.line import Argument, Command, Parsed, Problem, whole
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 N_MAX = ("--spec-draft-n-max", "--draft-max", "--draft", "--draft-n")
@@ -32,9 +33,40 @@ _TEXTS = {
     ("-ctk", "--cache-type-k"): "kv_cache_dtype",
     ("-fa", "--flash-attn"): "flash_attention",
 }
+MODEL, HUB = ("-m", "--model"), ("-hf", "--hf-repo")
+# Read where the flag is absent; a flag on the line wins.
+_VARIABLES = {
+    "LLAMA_ARG_MODEL": MODEL,
+    "LLAMA_ARG_HF_REPO": HUB,
+    "LLAMA_ARG_SPEC_DRAFT_MODEL": DRAFT,
+    "LLAMA_ARG_SPEC_DRAFT_N_MAX": N_MAX,
+    "LLAMA_ARG_SPEC_DRAFT_P_MIN": P_MIN,
+    "LLAMA_ARG_SPEC_TYPE": SPEC_TYPE,
+    "LLAMA_ARG_CTX_SIZE": ("-c", "--ctx-size"),
+    "LLAMA_ARG_N_PARALLEL": ("-np", "--parallel"),
+    "LLAMA_ARG_UBATCH": ("-ub", "--ubatch-size"),
+    "LLAMA_ARG_N_GPU_LAYERS": ("-ngl", "--gpu-layers", "--n-gpu-layers"),
+    "LLAMA_ARG_SPLIT_MODE": ("-sm", "--split-mode"),
+    "LLAMA_ARG_CACHE_TYPE_K": ("-ctk", "--cache-type-k"),
+    "LLAMA_ARG_FLASH_ATTN": ("-fa", "--flash-attn"),
+}
 
 
 def parse(command: Command) -> Parsed:
+    return replace(_parse(_with_variables(command)), command=command)
+
+
+def _with_variables(command: Command) -> Command:
+    """With each variable as the flag it stands for, where the line has no such flag."""
+    stated = [
+        Argument(flags[0], (str(command.env[name]),))
+        for name, flags in _VARIABLES.items()
+        if command.env.get(name) and not command.has(*flags)
+    ]
+    return replace(command, arguments=(*command.arguments, *stated))
+
+
+def _parse(command: Command) -> Parsed:
     options: dict[str, Any] = {}
     for flags, key in _NUMBERS.items():
         value = whole(command.last(*flags))
@@ -54,7 +86,7 @@ def parse(command: Command) -> Parsed:
     temperature = _number(command.last("--temp", "--temperature"))
     return Parsed(
         command,
-        target=command.last("-m", "--model", "-hf", "--hf-repo"),
+        target=command.last(*MODEL, *HUB),
         drafter=drafter,
         method=_method(kind),
         k=asked if asked is not None else DEFAULT_N_MAX if drafter else None,

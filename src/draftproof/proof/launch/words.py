@@ -19,6 +19,7 @@ _IMAGES = {
     "llama.cpp": re.compile(r"(?:^|/)llama\.cpp:(?:[\w-]*?-)?(b\d+)?"),
 }
 _LLAMA = re.compile(r"^(?:.*/)?llama-(?:server|cli|speculative[\w-]*)(?:\.exe)?$")
+_PREFIXES = ("VLLM_", "SGLANG_", "SGL_", "CUDA_", "HF_", "GGML_", "LLAMA_ARG_")
 _NEGATIVE = re.compile(r"^-\.?\d")
 
 
@@ -41,9 +42,7 @@ def find_command(text: str) -> Command | None:
         if started is not None:
             engine, cut, version = started
             flags = dict(_passed_env(words[:cut]))
-            named = {
-                k: v for k, v in env.items() if k.startswith(("VLLM_", "SGLANG_", "SGL_", "CUDA_", "HF_", "GGML_"))
-            }
+            named = {k: v for k, v in env.items() if k.startswith(_PREFIXES)}
             return Command(
                 engine, {**named, **flags, **own}, tuple(words[:cut]), tuple(_arguments(words[cut:])), version
             )
