@@ -7,6 +7,7 @@ from typing import Any
 
 Table = tuple[Sequence[str], list[list[str]]]
 Row = tuple[str, str, str]  # what, aim, measured
+_PAYS = 1.03  # a ratio above this is more than noise
 _RATIO_AIM, _RATIO_AIM_FEW = 0.97, 1.3
 
 
@@ -30,6 +31,30 @@ def serve_streams(document: Mapping[str, Any]) -> Table | None:
     ]  # fmt: skip
     head = ["clients", "target alone, tok/s", "with the drafter, tok/s", "ratio", "of single turns", "wrong answers"]
     return head, rows
+
+
+def serve_scale(document: Mapping[str, Any]) -> list[str]:
+    """What the figures say about when to move on; only of what has been measured."""
+    results = {name: phase["result"] for name, phase in document["phases"].items()}
+    said = []
+    if "throughput" in results:
+        rows = {int(count): row for count, row in results["throughput"]["clients"].items()}
+        best = max(rows, key=lambda n: rows[n]["drafter_tokens_per_s"])
+        rate = rows[best]["drafter_tokens_per_s"]
+        said.append(f"Most tokens a second: {rate:.0f}, at {best} clients ({rate / best:.1f} for each).")
+        paying = [n for n, row in rows.items() if row["ratio"] > _PAYS]
+        pays = f"up to {max(paying)} clients" if paying else "at no number of clients"
+        said.append(f"The drafter brings more than {100 * (_PAYS - 1):.0f} % {pays}.")
+    if "kill" in results:
+        said.append(f"A killed server answers again after {results['kill']['restart_s']:.0f} s.")
+    for name in ("soak", "faults"):
+        if name in results:
+            told = results[name]["drain"]
+            said.append(f"SIGTERM with {told['open_streams']} answers under way: drained in {told['seconds']:.0f} s.")
+            break
+    where = next(iter(document["phases"].values()))["provenance"]["machine"]["cpu"]
+    conditions = {_conditions(document["phases"][n]) for n in ("throughput", "kill", "soak") if n in results}
+    return [*said, f"Measured on {where} ({'; '.join(sorted(conditions))})."]
 
 
 def serve_captions(document: Mapping[str, Any]) -> list[str]:
