@@ -31,18 +31,22 @@ async def vanish(url: str, body: Body, chance: random.Random) -> None:
     data = json.dumps(body | {"stream": True}).encode()
     writer.write(head(len(data)) + data)
     await writer.drain()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(reader.read(200), 5)
-        await asyncio.sleep(chance.random() * 0.5)
-    writer.transport.abort()
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reader.read(200), 5)
+            await asyncio.sleep(chance.random() * 0.5)
+    finally:
+        writer.transport.abort()
 
 
 async def half_body(url: str, chance: random.Random) -> None:
     _, writer = await connect(url)
     writer.write(head(5000) + b'{"messages": [')
     await writer.drain()
-    await asyncio.sleep(chance.random())
-    writer.transport.abort()
+    try:
+        await asyncio.sleep(chance.random())
+    finally:
+        writer.transport.abort()
 
 
 async def huge_body(url: str) -> bytes:
@@ -50,9 +54,10 @@ async def huge_body(url: str) -> bytes:
     reader, writer = await connect(url)
     writer.write(head(10**9))
     await writer.drain()
-    status = await asyncio.wait_for(reader.readline(), 20)
-    writer.close()
-    return status
+    try:
+        return await asyncio.wait_for(reader.readline(), 20)
+    finally:
+        writer.close()
 
 
 class Bother:

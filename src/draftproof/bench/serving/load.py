@@ -133,7 +133,7 @@ def second_turn(bench: Bench) -> dict[str, Any]:
     """Chats of two turns, the second answered with the first one's keys and values and again without them. Drafts
     have their full length, so that nothing depends on times: the same rounds must come of both."""
     url = bench.server(DRAFTER, "--length-policy", "fixed").url
-    bodies = bench.plan.bodies(_TURNS)
+    bodies = bench.plan.bodies(min(_TURNS, bench.plan.requests))
     first, _ = asyncio.run(wave(url, [b | {"cache_salt": "turns"} for b in bodies], 1))
     refuse_errors(first)
     again = [{"role": "user", "content": "Say that again in other words."}]

@@ -31,7 +31,7 @@ _JSON = {
 def structured(bench: Bench) -> dict[str, Any]:
     """The same questions free and under a schema, drafts of full length: τ of both depends on no clock."""
     url = bench.server(DRAFTER, "--length-policy", "fixed").url
-    bodies = bench.plan.bodies(max(bench.plan.requests, 24))
+    bodies = bench.plan.bodies(bench.plan.requests)
     told: dict[str, Any] = {"requests": len(bodies)}
     for way, extra in (("free", {}), ("schema", {"response_format": schema_format(_JSON), "max_tokens": 300})):
         answers, _ = asyncio.run(wave(url, [body | extra for body in bodies], _CLIENTS, details=True))
