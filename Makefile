@@ -19,6 +19,7 @@ MODEL ?= bundled:smollm2
 DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
 PROMPTS ?= demo
 UNIFORM ?=
+ONLY ?=
 CASES ?= ../shared/data/cases.jsonl
 
 BIN := $(VENV)/bin
@@ -123,9 +124,9 @@ bench-drafter: $(STAMP)  ## τ by workload as chain and trees, and under every f
 	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) --prompts $(firstword $(PROMPTS)) --out results/faults.json \
 	  --fingerprints src/draftproof/proof/data/smollm2-135m-dflash.json
 
-bench-serve: $(STAMP)  ## the server under load and faults (an hour; SHORT=1: minutes), into results/serve.json
+bench-serve: $(STAMP)  ## the server under load and faults (SHORT=1: minutes; ONLY=phases), into results/serve.json
 	@$(BIN)/python scripts/bench_serve.py --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS) \
-	  $(if $(SHORT),--clients 8 --seconds 30 --idle 500 --streams 1 --streams 4 --repeats 1 --requests 8 --tokens 32)
+	  $(if $(ONLY),--only $(ONLY)) $(if $(SHORT),--short --out build/serve-short.json)
 
 clean:  ## caches and build products; the environment stays
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

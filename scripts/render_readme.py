@@ -23,7 +23,7 @@ from draftproof.cli.main import EXIT_CODES, make_app
 from draftproof.proof.lab.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ("README.md", "docs/cli.md", "docs/lab.md", "docs/measured.md")
+FILES = ("README.md", "docs/cli.md", "docs/lab.md", "docs/measured.md", "docs/scale.md", "docs/serve.md")
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w:-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 NOTHING_YET = "*No measurement is recorded in this checkout yet; `make bench docs` makes and shows one.*\n"
 
@@ -40,6 +40,8 @@ def block(name: str, root: Path) -> str:
             return numbers(root / "results")
         case "headline":
             return headline(root / "results")
+        case "serve":
+            return serve(root / "results" / "serve.json", argument)
         case "flags":
             return flags(argument)
         case "faults":
@@ -67,6 +69,14 @@ def headline(folder: Path) -> str:
     documents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     rows = [row for document in documents.values() for row in headlines(document)]
     return table(["what", "measured", "where"], rows) if rows else NOTHING_YET
+
+
+def serve(path: Path, part: str) -> str:
+    """Of the server's benchmark: every ``check``, or ``scale``, what tells when one machine is not enough."""
+    if not path.exists():
+        return NOTHING_YET.replace("make bench docs", "make bench-serve docs")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return (tables.served if part == "checks" else tables.served_scale)(document)
 
 
 def demo_table(result: dict[str, Any]) -> str:

@@ -34,7 +34,9 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/cli.md", "docs/lab.md", "docs/measured.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/cli.md", "docs/lab.md", "docs/measured.md", "docs/scale.md", "docs/serve.md"]
+)
 def test_generated_blocks_are_fresh(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     assert script("render_readme").render(text) == text, "stale: run make docs"

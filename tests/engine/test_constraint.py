@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from draftproof.engine.constraint import constrained_rows, prune
 from draftproof.engine.rng import RequestRng
 from draftproof.engine.sampling import distribution
 from draftproof.engine.tree import build_tree
+from draftproof.engine.types import DraftingStopped, RoundFinished
 from draftproof.engine.verify import draft_tokens, reject
 from draftproof.errors import UsageError
 from support.tiny import VOCAB, NoisyOracle, tiny_drafter, tiny_model
@@ -96,6 +98,36 @@ def test_greedy_text_is_the_naive_loops(method: str, drafter: str, policy: str) 
     assert tokens == {0: truth, 1: truth}
     if drafter == "oracle" and policy == "fixed":
         assert accepted > 0
+
+
+class _FewWords(NoisyOracle):
+    """Drafts from every third token only, as drafters with a vocabulary of their own do."""
+
+    def _draft(self, request: Any) -> Any:
+        draft = super()._draft(request)
+        if draft.logits is not None:
+            draft.logits[:, torch.arange(self.vocab) % 3 != 0] = -torch.inf
+        return draft
+
+
+@pytest.mark.parametrize("policy", ["fixed", "adaptive"])
+@pytest.mark.parametrize("method", ["chain", "tree"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_place_where_the_drafter_knows_no_allowed_token_ends_a_draft_only(
+    method: str, policy: str, temperature: float
+) -> None:
+    truth = naive()
+    engine = Engine.from_model(
+        ending_model(), None, lambda t: _FewWords({tuple(PROMPT): truth}, VOCAB), method=method, length_policy=policy
+    )
+    period_six = partial(Stairs, period=6)  # two of three of its steps are outside the drafter's vocabulary
+    engine.add_request(PROMPT, SamplingParams(max_tokens=60, temperature=temperature, seed=3), constraint=period_six)
+    drafted, stopped = 0, []
+    while engine.has_work:
+        for event in engine.step():
+            stopped += [event.detail] if isinstance(event, DraftingStopped) else []
+            drafted += event.stats.drafted > 0 if isinstance(event, RoundFinished) else 0
+    assert stopped == [] and (drafted > 3 or policy == "adaptive")
 
 
 def test_seeded_sampling_does_not_depend_on_drafts() -> None:

@@ -84,6 +84,45 @@ def test_parsed_json(client: Any) -> None:
     assert isinstance(made.choices[0].message.parsed, Point)
 
 
+ADD = {"type": "function", "function": {
+    "name": "add", "description": "Add two numbers.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}  # fmt: skip
+CALLED = [
+    {"content": "You are terse.", "role": "system"},
+    {"content": [{"type": "text", "text": "1 + 2?"}], "role": "user", "name": "ann"},
+    {"content": None, "role": "assistant",
+     "tool_calls": [{"type": "function", "id": "call_1", "function": {"name": "add", "arguments": '{"a": 1}'}}]},
+    {"content": "3", "role": "tool", "tool_call_id": "call_1"},
+]  # fmt: skip
+# What frameworks send beside the official client's own calls: every field, many of them with their default.
+FRAMEWORKS: list[dict[str, Any]] = [
+    {"messages": CALLED, "model": "tiny", "temperature": 0.0, "n": 1, "stream": False, "tools": [ADD],
+     "tool_choice": "auto", "parallel_tool_calls": False},
+    {"messages": CALLED, "model": "tiny", "temperature": 0.7, "top_p": 1.0, "frequency_penalty": 0.0,
+     "presence_penalty": 0.0, "logit_bias": {}, "logprobs": False, "top_logprobs": None, "stop": None, "seed": None,
+     "user": "ann", "response_format": {"type": "text"}, "tools": None, "tool_choice": None, "service_tier": "auto"},
+    {"messages": HELLO, "model": "tiny", "response_format": {"type": "json_schema", "json_schema": {
+        "name": "Point", "description": "A point.", "strict": True, "schema": {
+            "title": "Point", "type": "object", "properties": {"on": {"title": "On", "type": "boolean"}},
+            "required": ["on"], "additionalProperties": False}}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", FRAMEWORKS, ids=["tools", "defaults", "schema"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_frameworks_bodies_are_taken(server: Served, body: dict[str, Any], stream: bool) -> None:
+    key = {"Authorization": "Bearer sesame"}
+    sent = body | {"max_completion_tokens": 60}
+    if stream:
+        sent |= {"stream": True, "stream_options": {"include_usage": True}}
+    status, _, told = server.post("/v1/chat/completions", sent, **key)
+    assert status == 200, told
+    if not stream:
+        assert told["choices"][0]["finish_reason"] in ("stop", "length", "tool_calls")
+        assert "response_format" not in body or body["response_format"]["type"] == "text" or set(
+            json.loads(told["choices"][0]["message"]["content"])) == {"on"}  # fmt: skip
+
+
 def test_errors_are_the_clients_own_types(client: Any, server: Served) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="tiny", messages=HELLO, extra_body={"best_friend": 1})

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from .fold import folded, said
+from draftproof.bench.serving.fold import folded, said
+
 from .world import Served, served, tiny_engine
 
 TOOL = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from draftproof.engine.types import TokensCommitted
 from draftproof.errors import UnavailableError, UsageError
 from draftproof.server.options import ServerOptions
 from draftproof.server.serving import bind
@@ -59,6 +60,49 @@ def test_a_client_that_vanishes_is_forgotten_within_a_round(stream: bool) -> Non
         assert server.chat()["choices"][0]["finish_reason"] == "length"
         told = server.get("/metrics")[2]
         assert 'draftproof:requests_total{model_name="tiny",outcome="done"} 1.0' in told
+
+
+def test_whoever_is_gone_takes_part_in_no_further_round() -> None:
+    with served(tiny_engine("chain")) as server:
+        slow_down(server, 0.01)
+        log: list[str] = []
+        step, release = server.service.engine.step, server.service.runner.release
+
+        def told_step() -> Any:
+            events = step()
+            log.append("round" if any(isinstance(e, TokensCommitted) for e in events) else "nothing")
+            return events
+
+        def told_release(stream: Any) -> None:
+            log.append("released")
+            release(stream)
+
+        server.service.engine.step = told_step  # type: ignore[method-assign]
+        server.service.runner.release = told_release  # type: ignore[method-assign]
+        connection = raw(server, LONG | {"stream": True})
+        assert wait_until(lambda: log.count("round") > 3)
+        connection.close()
+        assert wait_until(lambda: "released" in log and idle(server))
+        assert log[log.index("released") :].count("round") <= 1, "the round under way, and no other"
+
+
+def test_who_comes_first_is_served_first() -> None:
+    """However long the others' answers and however many of them: nobody is overtaken or starved."""
+    with served(tiny_engine("chain", max_num_seqs=2)) as server:
+        slow_down(server, 0.005)
+        ended: list[int] = []
+
+        def one(i: int) -> None:
+            server.chat(max_tokens=40, n=2, ignore_eos=True, messages=[{"role": "user", "content": f"number {i}"}])
+            ended.append(i)
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(5)]
+        for i, thread in enumerate(threads):
+            thread.start()
+            assert wait_until(lambda i=i: server.service.runner.answers + 2 * len(ended) >= 2 * (i + 1))
+        for thread in threads:
+            thread.join(60)
+        assert ended == [0, 1, 2, 3, 4]
 
 
 def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
@@ -148,6 +192,18 @@ def test_draining_lets_running_answers_end() -> None:
         assert told[0]["usage"]["completion_tokens"] == 200
         server.thread.join(10)
         assert not server.thread.is_alive()
+
+
+def test_half_a_body_does_not_hold_up_a_drain() -> None:
+    with served(tiny_engine(None), drain_s=30.0) as server:
+        connection = raw(server, b'{"messages"', length=500)
+        time.sleep(0.3)  # its head has been read
+        began = time.monotonic()
+        server.server.handle_exit(15, None)
+        assert b" 503 " in connection.recv(1000).split(b"\r\n")[0]
+        server.thread.join(20)
+        assert not server.thread.is_alive() and time.monotonic() - began < 15  # a body may take 20 s otherwise
+        connection.close()
 
 
 def test_a_drain_has_an_end() -> None:

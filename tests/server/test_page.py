@@ -87,6 +87,21 @@ def test_an_answer_is_tinted_by_origin_and_the_figures_move(page: Any, server: S
     shoot(page, request.node.callspec.id)
 
 
+def test_an_example_is_asked_by_keyboard_and_its_rounds_are_summed_up(page: Any) -> None:
+    shoot(page, "empty")
+    page.fill("#limit", "40")
+    page.focus(".example")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".summary")
+    assert page.locator(".turn.user").inner_text().startswith("Tom has 3 boxes")
+    rounds = page.locator(".round").count()
+    told = page.locator(".summary").inner_text()
+    assert told.startswith(f"{rounds} rounds · ") and float(told.split(" · ")[1].split()[0]) > 1.5, told
+    assert page.locator("#hint").count() == 0
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect(page.locator("#spark polyline")).to_have_count(1)
+
+
 def test_dark_follows_the_system_and_the_button(page: Any) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
@@ -121,7 +136,19 @@ CONTRAST = """e => {
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_text_can_be_read(page: Any) -> None:
-    for selector in ("#hint", "#hint .drafted", "#hint .bonus", "#engine", "dt", "dd", ".note", "#send", "form label"):
+    for selector in (
+        "#hint",
+        "#hint .drafted",
+        "#hint .bonus",
+        ".example",
+        "#tau",
+        "#engine",
+        "dt",
+        "dd",
+        ".note",
+        "#send",
+        "form label",
+    ):
         assert contrast(page, selector) >= 4.5, selector
 
 

@@ -18,7 +18,8 @@ def headlines(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _machine(document: Mapping[str, Any]) -> str:
-    origin = document.get("provenance") or {}
+    phases = document.get("phases") or {}
+    origin = document.get("provenance") or next(iter(phases.values()), {}).get("provenance") or {}
     cpu = origin.get("machine", {}).get("cpu", "")
     return f"{cpu}, {str(origin.get('time', ''))[:10]}"
 
@@ -70,9 +71,27 @@ def _evaluation(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield f"τ of {engine['drafter'].rstrip('/').rpartition('/')[2]}, {way}", ", ".join(found)
 
 
+def _served(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    results = {name: phase["result"] for name, phase in document["phases"].items()}
+    if "soak" in results:
+        told = results["soak"]
+        wrong = sum(told["wrong"].values())
+        said = f"{wrong} wrong of {told['responses']} answers"
+        yield f"server, {told['clients']} streaming clients, {told['seconds'] / 60:g} minutes", said
+    if "schemas" in results:
+        told = results["schemas"]
+        yield "server, generated JSON schemas under drafts", f"{told['valid']} of {told['asked']} answers valid"
+    attacks = [results[name]["requests"] for name in ("hostile", "schemathesis") if name in results]
+    if attacks:
+        bad = len(results.get("hostile", {}).get("not_refused", ()))
+        bad += results.get("schemathesis", {}).get("server_errors", 0)
+        yield "server, hostile and generated requests", f"{bad} of {sum(attacks)} answered wrongly"
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
     "draftproof.exactness/1": _exactness,
     "draftproof.speed/1": _speed,
     "draftproof.engine/1": _streams,
     "draftproof.evaluate/1": _evaluation,
+    "draftproof.serve-bench/2": _served,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from draftproof.bench.tables_drafter import evaluation, faults
 from draftproof.bench.tables_engine import engine_sections
+from draftproof.bench.tables_serve import serve_captions, serve_checks, serve_scale, serve_streams
 
 PLAIN = "plain"
 LABELS = {
@@ -207,6 +208,24 @@ def drafter_worth(document: Mapping[str, Any]) -> str:
     return f"{table(*evaluation(document))}\n{said}; {_where(document)}.\n"
 
 
+def served(document: Mapping[str, Any]) -> str:
+    """The server's benchmark: every aim and what came of it; what falls short stands in bold type."""
+    captions = "".join(f"- {line}\n" for line in serve_captions(document))
+    return f"{table(*serve_checks(document))}\n{served_streams(document)}{captions}"
+
+
+def served_scale(document: Mapping[str, Any]) -> str:
+    """What of it tells how far one machine goes."""
+    sentences = "".join(f"- {line}\n" for line in serve_scale(document))
+    return f"{served_streams(document)}{sentences}"
+
+
+def served_streams(document: Mapping[str, Any]) -> str:
+    """Its throughput alone; nothing where it has not been measured."""
+    found = serve_streams(document)
+    return f"{table(*found)}\n" if found else ""
+
+
 def fault_curves(document: Mapping[str, Any]) -> str:
     pair = document["pair"]
     said = f"target `{pair['target']}`, drafter `{pair['drafter']}`, {pair['workload']['prompts']} prompts"
@@ -224,4 +243,5 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.engine/1": engine_load,
     "draftproof.evaluate/1": drafter_worth,
     "draftproof.lab/1": fault_curves,
+    "draftproof.serve-bench/2": served,
 }

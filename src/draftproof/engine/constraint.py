@@ -85,10 +85,10 @@ def greedy_chain(
         value = top.largest[i]
         if not constraint.accepts(path, token):
             row = masked(logits[i], constraint, path, ())
-            token = greedy_token(row)
-            value = float(row[token])
-            if value == -math.inf:
+            value = float(row.max())
+            if value == -math.inf:  # a drafter may know few of the target's tokens, and none that may come here
                 break
+            token = greedy_token(row)
             lse = float(row.float().logsumexp(0))
         path.append(token)
         confidence.append(math.exp(value - lse))

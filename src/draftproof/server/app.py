@@ -70,7 +70,7 @@ def make_app(engine: Engine, options: ServerOptions) -> FastAPI:
     _add_models_and_tokens(app, service)
     _add_state(app, service)
     _add_page(app)
-    app.add_middleware(Guard, options=options, responded=service.metrics.responded)
+    app.add_middleware(Guard, options=options, responded=service.metrics.responded, draining=lambda: service.draining)
     return app
 
 

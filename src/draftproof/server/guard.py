@@ -18,13 +18,20 @@ from draftproof.server.options import ServerOptions
 # Anybody may look at these: they tell what runs and how well, nothing of what is said.
 OPEN = {"/health", "/ready", "/metrics", "/version", "/", "/app.js", "/chart.js", "/style.css"}
 _METHODS_WITH_BODY = {"POST", "PUT", "PATCH"}
+_PATIENCE_S = 0.5  # between two looks at whether the server is going down
 
 
 class Guard:
-    """``responded(route, status)`` is told every response's status."""
+    """``responded(route, status)`` is told every response's status. ``draining()``: nothing new is taken any more."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, responded: Callable[[str, int], None]) -> None:
-        self._app, self._options, self._responded = app, options, responded
+    def __init__(
+        self,
+        app: ASGIApp,
+        options: ServerOptions,
+        responded: Callable[[str, int], None],
+        draining: Callable[[], bool],
+    ) -> None:
+        self._app, self._options, self._responded, self._draining = app, options, responded, draining
         self._key = _digest(options.api_key) if options.api_key else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,7 +49,7 @@ class Guard:
             self._check(scope)
             body = await self._body(scope, receive) if scope["method"] in _METHODS_WITH_BODY else None
         except ApiError as error:
-            closing = {"Connection": "close"} if error.status in (408, 413) else {}
+            closing = {"Connection": "close"} if error.status in (408, 413, 503) else {}
             await error.response(closing)(scope, receive, watched)
         except _Gone:
             return
@@ -75,20 +82,31 @@ class Guard:
             raise _too_large(most)
         parts: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._options.body_timeout_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _Gone
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > most:
-                        raise _too_large(most)
-                    if not message.get("more_body"):
-                        return b"".join(parts)
-        except TimeoutError:
-            raise ApiError(408, f"the body did not arrive within {self._options.body_timeout_s:g} s") from None
+        deadline = asyncio.get_running_loop().time() + self._options.body_timeout_s
+        while True:
+            message = await self._next(receive, deadline)
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > most:
+                raise _too_large(most)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    async def _next(self, receive: Receive, deadline: float) -> Message:
+        """The next part of a body. Whoever is slow with it must not hold up a drain."""
+        now = asyncio.get_running_loop().time
+        while True:
+            try:
+                async with asyncio.timeout_at(min(deadline, now() + _PATIENCE_S)):
+                    return await receive()
+            except TimeoutError:
+                if self._draining():
+                    raise ApiError(503, "the server is shutting down", code="draining", retry_after=5) from None
+                if now() >= deadline:
+                    seconds = self._options.body_timeout_s
+                    raise ApiError(408, f"the body did not arrive within {seconds:g} s") from None
 
 
 class _Gone(Exception):

@@ -22,6 +22,8 @@ class Got:
     text: str = ""
     finish: str | None = None
     tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     first_s: float = 0.0
     seconds: float = 0.0
     speculation: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +39,9 @@ class Got:
             self.text += part
             self.finish = choice["finish_reason"] or self.finish
         if event.get("usage"):
-            self.tokens = event["usage"]["completion_tokens"]
+            usage = event["usage"]
+            self.tokens, self.prompt_tokens = usage["completion_tokens"], usage["prompt_tokens"]
+            self.cached_tokens = usage["prompt_tokens_details"]["cached_tokens"]
             self.speculation = event.get("speculation", {})
 
 
@@ -45,10 +49,13 @@ def client(url: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=url, timeout=None, limits=httpx2.Limits(max_connections=None))
 
 
-async def ask(session: httpx2.AsyncClient, body: Body) -> Got:
-    """Stream one answer to its end. Never raises for what the server or the network did."""
+async def ask(session: httpx2.AsyncClient, body: Body, *, details: bool = False) -> Got:
+    """Stream one answer to its end, with its rounds where ``details`` are wanted. Never raises for what the server or
+    the network did."""
     got, began, done = Got(), perf_counter(), False
-    sent = body | {"stream": True, "stream_options": {"include_usage": True}, "speculation": True}
+    sent = body | {"stream": True, "stream_options": {"include_usage": True}}
+    if details:
+        sent["speculation"] = True
     try:
         async with session.stream("POST", CHAT, json=sent) as response:
             if response.status_code != 200:
@@ -68,15 +75,18 @@ async def ask(session: httpx2.AsyncClient, body: Body) -> Got:
     return got
 
 
-def verdict(got: Got, reference: Got) -> str:
+def verdict(got: Got, reference: Got, others: Sequence[Got] = ()) -> str:
     """ "" if this is the reference's answer; otherwise what it is instead."""
     if got.error:
         return got.error
-    same = (got.text, got.finish, got.tokens) == (reference.text, reference.finish, reference.tokens)
-    return "" if same else "another answer than the reference"
+    said = (got.text, got.finish, got.tokens)
+    if said == (reference.text, reference.finish, reference.tokens):
+        return ""
+    crossed = any(said == (other.text, other.finish, other.tokens) for other in others)
+    return "the answer to another question" if crossed else "another answer than the reference"
 
 
-async def wave(url: str, bodies: Sequence[Body], clients: int) -> tuple[list[Got], float]:
+async def wave(url: str, bodies: Sequence[Body], clients: int, *, details: bool = False) -> tuple[list[Got], float]:
     """All bodies by so many clients at once; the answers in order, and the seconds."""
     answers: list[Got] = [Got() for _ in bodies]
     waiting = iter(range(len(bodies)))
@@ -84,7 +94,7 @@ async def wave(url: str, bodies: Sequence[Body], clients: int) -> tuple[list[Got
 
         async def work() -> None:
             for i in waiting:
-                answers[i] = await ask(session, bodies[i])
+                answers[i] = await ask(session, bodies[i], details=details)
 
         began = perf_counter()
         await asyncio.gather(*(work() for _ in range(clients)))
@@ -102,9 +112,12 @@ async def metric(url: str, name: str) -> float:
     )
 
 
-async def step_seconds(url: str) -> float:
-    """Seconds the engine has spent in steps."""
-    async with client(url) as session:
-        text = (await session.get("/metrics")).text
-    wanted = (line for line in text.splitlines() if "step_seconds_sum" in line and 'part="all"' in line)
-    return sum(float(line.rsplit(" ", 1)[1]) for line in wanted)
+async def step_seconds(session: httpx2.AsyncClient) -> dict[str, float]:
+    """Seconds the engine has spent, by part: ``draft``, ``verify``, ``host`` of rounds, and ``all`` of its steps."""
+    text = (await session.get("/metrics")).text
+    found = {"all": 0.0, "draft": 0.0, "verify": 0.0, "host": 0.0}
+    for line in text.splitlines():
+        if line.startswith("draftproof:step_seconds_sum"):
+            part = line.partition('part="')[2].partition('"')[0]
+            found[part] = float(line.rsplit(" ", 1)[1])
+    return found

@@ -1,79 +1,112 @@
-"""Load for minutes with bad clients beside it, then SIGTERM and SIGKILL under load."""
+"""Load for minutes with bad clients beside it, SIGTERM and SIGKILL under load, and a pool that is too small."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from draftproof.bench.serving.client import Got, ask, client, verdict, wave
-from draftproof.bench.serving.faults import Bother, leave, sit
+from draftproof.bench.serving.client import Body, Got, ask, client, metric, verdict, wave
+from draftproof.bench.serving.faults import Bother, leave, sit, still_open
+from draftproof.bench.serving.load import wrong_ones
+from draftproof.bench.serving.plan import Bench
 from draftproof.bench.serving.process import ServerProcess
 
-if TYPE_CHECKING:
-    from draftproof.bench.serving.plan import Plan, Progress
-
 _SAMPLE_S = 2.0
+_KILL_AFTER_S = 1.5
 
 
-async def soak(plan: Plan, references: Sequence[Got], log: Any, progress: Progress) -> dict[str, Any]:
-    """Streaming clients for ``plan.soak_s`` seconds, then a drain while they are in the middle of answers."""
-    server = await asyncio.to_thread(ServerProcess, [*plan.serve, *plan.drafter], log)
-    bodies = plan.bodies(len(references))
-    bother = Bother(server.url, bodies)
-    verdicts: Counter[str] = Counter()
-    memory: list[tuple[float, float]] = []
-    began, asked, open_at_end = perf_counter(), itertools.count(), 0
-    stopping = asyncio.Event()
-    idle = await sit(server.url, plan.idle_connections)
+def soak(bench: Bench) -> dict[str, Any]:
+    """The long run: every client streams answers one after the other, each checked against its own reference."""
+    return _under_load(bench, bench.plan.soak_clients, bench.plan.soak_s)
 
-    async def good(session: Any) -> None:
-        while not stopping.is_set():
-            i = next(asked) % len(bodies)
-            verdicts[verdict(await ask(session, bodies[i]), references[i])] += 1
 
-    async def watch() -> None:
-        while not stopping.is_set():
-            memory.append((perf_counter() - began, server.memory_mb()))
+def faults(bench: Bench) -> dict[str, Any]:
+    """The same with few clients and for a short time: what bad clients do to good ones costs little to see."""
+    return _under_load(bench, bench.plan.fault_clients, bench.plan.fault_s)
+
+
+def _under_load(bench: Bench, clients: int, seconds: float) -> dict[str, Any]:
+    references = bench.references
+    with bench.own_server() as server:
+        bench.progress(f"{clients} clients for {seconds:g} s, bad ones beside them")
+        load = _Load(server, bench.plan.bodies(len(references)), references)
+        return asyncio.run(load.run(bench, clients, seconds))
+
+
+class _Load:
+    """Good clients, bad clients and idle connections on one server, then SIGTERM in the middle of it."""
+
+    def __init__(self, server: ServerProcess, bodies: list[Body], references: list[Got]) -> None:
+        self._server, self._bodies, self._references = server, bodies, references
+        self._bother = Bother(server.url, bodies)
+        self._verdicts: Counter[str] = Counter()
+        self._tokens = 0
+        self._memory: list[tuple[float, float]] = []
+        self._asked = itertools.count()
+        self._stopping = asyncio.Event()
+        self._began = perf_counter()
+
+    async def run(self, bench: Bench, clients: int, seconds: float) -> dict[str, Any]:
+        idle = await sit(self._server.url, bench.plan.idle_connections)
+        async with client(self._server.url) as session:
+            bad = asyncio.create_task(self._bother.run())
+            tasks = [asyncio.create_task(self._good(session)) for _ in range(clients)]
+            watching = asyncio.create_task(self._watch())
+            await asyncio.sleep(seconds)
+            self._stopping.set()
+            bad.cancel()
+            await asyncio.gather(bad, return_exceptions=True)
+            open_idle = still_open(idle)
+            leave(idle)
+            drained = await self._drain(tasks)
+            await watching
+        responses = self._verdicts.total()
+        wrong = {told: count for told, count in self._verdicts.items() if told}
+        bench.progress(f"{responses} responses, {sum(wrong.values())} wrong; drained in {drained['seconds']:.1f} s")
+        return {
+            "seconds": seconds,
+            "clients": clients,
+            "idle_connections": {"asked": bench.plan.idle_connections, "opened": len(idle), "open_at_end": open_idle},
+            "responses": responses,
+            "tokens": self._tokens,
+            "wrong": wrong,
+            "bad_clients": self._bother.counts,
+            "memory_mb": [mb for _, mb in self._memory],
+            "memory_slope_mb_per_min": slope(self._memory),
+            "drain": drained,
+        }
+
+    async def _good(self, session: Any) -> None:
+        while not self._stopping.is_set():
+            i = next(self._asked) % len(self._bodies)
+            got = await ask(session, self._bodies[i])
+            self._tokens += got.tokens
+            self._verdicts[verdict(got, self._references[i], self._references)] += 1
+
+    async def _watch(self) -> None:
+        while not self._stopping.is_set():
+            self._memory.append((perf_counter() - self._began, self._server.memory_mb()))
             await asyncio.sleep(_SAMPLE_S)
 
-    async with client(server.url) as session:
-        bad = asyncio.create_task(bother.run())
-        tasks = [asyncio.create_task(good(session)) for _ in range(plan.soak_clients)]
-        watching = asyncio.create_task(watch())
-        await asyncio.sleep(plan.soak_s)
-        stopping.set()
-        bad.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await bad
-        open_at_end = sum(not task.done() for task in tasks)
-        progress(f"{sum(verdicts.values())} responses, {sum(verdicts.values()) - verdicts['']} wrong; now SIGTERM")
-        leave(idle)
-        drain_began = perf_counter()
-        server.send(signal.SIGTERM)
-        code = await asyncio.to_thread(server.wait)
-        drain_s = perf_counter() - drain_began
-        await asyncio.gather(*tasks, watching)
-    wrong = {told: count for told, count in verdicts.items() if told}
-    return {
-        "seconds": plan.soak_s,
-        "clients": plan.soak_clients,
-        "idle_connections": len(idle),
-        "responses": sum(verdicts.values()),
-        "wrong": wrong,
-        "bad_clients": bother.counts,
-        "memory_mb": [mb for _, mb in memory],
-        "memory_slope_mb_per_min": slope(memory),
-        "drain": {"open_streams": open_at_end, "seconds": drain_s, "exit_code": code},
-    }
+    async def _drain(self, tasks: list[asyncio.Task[None]]) -> dict[str, Any]:
+        """SIGTERM now; the answers under way are judged like all others."""
+        before, open_streams, began = self._wrong(), sum(not task.done() for task in tasks), perf_counter()
+        self._server.send(signal.SIGTERM)
+        code = await asyncio.to_thread(self._server.wait)
+        seconds = perf_counter() - began
+        await asyncio.gather(*tasks)
+        cut = self._wrong() - before
+        return {"open_streams": open_streams, "cut_off": cut, "seconds": seconds, "exit_code": code}
+
+    def _wrong(self) -> int:
+        return sum(count for told, count in self._verdicts.items() if told)
 
 
-def slope(samples: Sequence[tuple[float, float]]) -> float | None:
+def slope(samples: list[tuple[float, float]]) -> float | None:
     """MB a minute by least squares over the second half: the first one fills caches."""
     half = samples[len(samples) // 2 :]
     if len(half) < 3:
@@ -84,25 +117,46 @@ def slope(samples: Sequence[tuple[float, float]]) -> float | None:
     return 60 * sum((t - mean_t) * (m - mean_m) for t, m in half) / spread
 
 
-async def restart_after_kill(plan: Plan, log: Any) -> dict[str, Any]:
+def kill(bench: Bench) -> dict[str, Any]:
     """SIGKILL in the middle of answers: every client notices, and a new server answers after so many seconds."""
-    arguments = [*plan.serve, *plan.drafter]
-    server = await asyncio.to_thread(ServerProcess, arguments, log)
-    bodies = plan.bodies(8, tokens=400)
-    running = asyncio.create_task(wave(server.url, bodies, 8))
-    await asyncio.sleep(1.5)
-    server.send(signal.SIGKILL)
-    code = await asyncio.to_thread(server.wait)
-    answers, _ = await running
+    server = bench.own_server()
+    with server:
+        code, answers = asyncio.run(_kill(server, bench.plan.bodies(8, tokens=400)))
     began = perf_counter()
-    again = await asyncio.to_thread(ServerProcess, arguments, log)
-    (got,), _ = await wave(again.url, plan.bodies(1, tokens=2), 1)
-    seconds = perf_counter() - began
-    await asyncio.to_thread(again.stop)
+    with bench.own_server() as again:
+        (got,), _ = asyncio.run(wave(again.url, bench.plan.bodies(1, tokens=2), 1))
+        seconds = perf_counter() - began
+    bench.progress(f"killed; {seconds:.1f} s later a new server has answered")
     return {
         "exit_code": code,
         "streams": len(answers),
         "noticed": sum(bool(a.error) for a in answers),
         "restart_s": seconds,
         "answers_again": not got.error,
+    }
+
+
+async def _kill(server: ServerProcess, bodies: list[Body]) -> tuple[int, list[Got]]:
+    running = asyncio.create_task(wave(server.url, bodies, len(bodies)))
+    await asyncio.sleep(_KILL_AFTER_S)
+    server.send(signal.SIGKILL)
+    code = await asyncio.to_thread(server.wait)
+    answers, _ = await running
+    return code, answers
+
+
+def small_pool(bench: Bench) -> dict[str, Any]:
+    """Sixteen clients in memory for about two answers: constant pre-emption, the same answers."""
+    references = bench.references
+    with bench.own_server("--kv-cache-gb", "0.03", "--max-model-len", "512") as server:
+        answers, seconds = asyncio.run(wave(server.url, bench.plan.bodies(len(references)), 16))
+        preempted = asyncio.run(metric(server.url, "num_preemptions_total"))
+    wrong = wrong_ones(answers, references)
+    bench.progress(f"a tiny pool: {preempted:.0f} pre-emptions, {len(wrong)} of {len(answers)} answers wrong")
+    return {
+        "responses": len(answers),
+        "wrong": len(wrong),
+        "first_wrong": wrong[0] if wrong else None,
+        "preemptions": int(preempted),
+        "seconds": seconds,
     }

@@ -2,6 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 const messages = [];
+const speeds = []; // of the last polls
 let running = null; // the AbortController of the answer that is being read
 
 // -- talking to the server -------------------------------------------------------------------------------
@@ -64,8 +65,22 @@ function showRound(place, round) {
   place.append(span);
 }
 
+// Under an answer: what its rounds came to.
+function summary(rounds, seconds) {
+  const tokens = rounds.reduce((sum, round) => sum + round.accepted + 1, 0);
+  const drafted = rounds.filter((round) => round.drafted).length;
+  const parts = [`${rounds.length} rounds`, `${(tokens / rounds.length).toFixed(2)} tokens a round`];
+  parts.push(drafted ? `drafts in ${drafted} of them` : "nothing drafted");
+  const made = Object.assign(document.createElement("p"), {
+    className: "note summary", textContent: `${parts.join(" · ")} · ${seconds.toFixed(1)} s`,
+  });
+  $("log").append(made);
+  scroll();
+}
+
 async function answer() {
   const place = turn("assistant");
+  const rounds = [], began = performance.now();
   place.setAttribute("aria-busy", "true");
   let content = "";
   try {
@@ -80,13 +95,17 @@ async function answer() {
     for await (const event of events(response)) {
       if (event.error) throw new Error(event.error.message);
       for (const choice of event.choices) content += choice.delta.content ?? "";
-      for (const round of event.speculation?.rounds ?? []) showRound(place, round);
+      for (const round of event.speculation?.rounds ?? []) {
+        showRound(place, round);
+        rounds.push(round);
+      }
       scroll();
     }
   } catch (error) {
     if (error.name !== "AbortError") turn("error", `error: ${error.message}`);
   }
   place.removeAttribute("aria-busy");
+  if (rounds.length) summary(rounds, (performance.now() - began) / 1000);
   if (content.trim()) messages.push({ role: "assistant", content });
   else {
     messages.pop(); // a question without an answer is not part of the conversation
@@ -94,8 +113,7 @@ async function answer() {
   }
 }
 
-async function send() {
-  const text = $("input").value.trim();
+async function send(text = $("input").value.trim()) {
   if (!text || running) return;
   messages.push({ role: "user", content: text });
   turn("user", text);
@@ -118,6 +136,9 @@ $("input").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
 });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
+for (const example of document.querySelectorAll(".example")) {
+  example.addEventListener("click", () => send(example.textContent));
+}
 $("stop").addEventListener("click", () => running?.abort());
 $("clear").addEventListener("click", () => {
   running?.abort();
@@ -137,6 +158,9 @@ function show(live) {
   $("speed").textContent = live.tokens_per_s ? live.tokens_per_s.toFixed(1) : "–";
   $("cache").textContent = live.cache?.queries ? `${Math.round((100 * live.cache.hits) / live.cache.queries)} %` : "–";
   $("load").textContent = `${live.running}, ${live.waiting}`;
+  speeds.push(live.tokens_per_s);
+  if (speeds.length > 60) speeds.shift();
+  drawSpeeds($("spark"), speeds);
   drawAcceptance($("chart"), live.accepted_at_least, live.rounds);
   $("policy").textContent = !live.policy
     ? "There is no drafter."

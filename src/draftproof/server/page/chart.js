@@ -38,3 +38,21 @@ function drawAcceptance(place, counts, rounds) {
   });
   place.replaceChildren(chart);
 }
+
+// A line of the last speeds; nothing while there are none.
+function drawSpeeds(place, speeds) {
+  const most = Math.max(...speeds);
+  if (!(most > 0) || speeds.length < 2) {
+    place.replaceChildren();
+    return;
+  }
+  const width = 120, height = 32;
+  const points = speeds.map((speed, i) =>
+    `${((i * width) / (speeds.length - 1)).toFixed(1)},${(height - 2 - (speed / most) * (height - 4)).toFixed(1)}`);
+  const chart = element("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  chart.append(
+    element("polygon", { class: "under", points: `0,${height} ${points.join(" ")} ${width},${height}` }),
+    element("polyline", { class: "line", points: points.join(" ") }),
+  );
+  place.replaceChildren(chart);
+}
