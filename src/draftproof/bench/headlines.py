@@ -18,8 +18,9 @@ def headlines(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _machine(document: Mapping[str, Any]) -> str:
-    phases = document.get("phases") or {}
-    origin = document.get("provenance") or next(iter(phases.values()), {}).get("provenance") or {}
+    phases: dict[str, Any] = document.get("phases") or {}
+    first: dict[str, Any] = next(iter(phases.values()), {})
+    origin = document.get("provenance") or first.get("provenance") or {}
     cpu = origin.get("machine", {}).get("cpu", "")
     return f"{cpu}, {str(origin.get('time', ''))[:10]}"
 
