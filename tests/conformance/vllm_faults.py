@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 VARIABLE = "DRAFTPROOF_TEST_FAULTS"
+OLD_NAME = "_get_eagle3_aux_layers_from_config"
 OLD_SOURCE = "DRAFTPROOF_TEST_OLD_RUNNER"  # gpu_model_runner.py of the release whose layer ids are wanted
 
 
@@ -47,14 +48,18 @@ def causal() -> None:
 
 def old_layer_ids() -> None:
     """The very function of the release whose file ``DRAFTPROOF_TEST_OLD_RUNNER`` names, in place of this one's."""
+    runner = importlib.import_module("vllm.v1.worker.gpu_model_runner")
+    setattr(runner.GPUModelRunner, OLD_NAME, old_function())
+
+
+def old_function() -> Callable[[Any], Any]:
+    """Cut out of the old release's source, which would not import here."""
     source = Path(os.environ[OLD_SOURCE]).read_text(encoding="utf-8")
-    name = "_get_eagle3_aux_layers_from_config"
-    found = next(n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) and n.name == name)
+    found = next(n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) and n.name == OLD_NAME)
     found.returns, found.decorator_list = None, []
     space: dict[str, Any] = {}
     exec(compile(ast.Module([found], []), "old_runner", "exec"), space)
-    runner = importlib.import_module("vllm.v1.worker.gpu_model_runner")
-    setattr(runner.GPUModelRunner, name, space[name])
+    return space[OLD_NAME]
 
 
 AT_LOAD: dict[str, Callable[[], None]] = {
@@ -99,12 +104,14 @@ def overwritten(tensor: torch.Tensor, value: Any) -> Iterator[None]:
         tensor.copy_(before)
 
 
-def _taps(step: int) -> Callable[[Any], Any]:
+def _taps(choose: Callable[[Any, tuple[int, ...]], Any]) -> Callable[[Any], Any]:
+    """``choose(runner, right ids)``: the ids that the target hands out instead."""
+
     @contextlib.contextmanager
     def moved(runner: Any) -> Iterator[None]:
         model = runner.get_model()
         before = model.model.aux_hidden_state_layers
-        model.set_aux_hidden_state_layers(tuple(i + step for i in before))
+        model.set_aux_hidden_state_layers(tuple(choose(runner, before)))
         try:
             yield
         finally:
@@ -152,14 +159,43 @@ def _positions_shifted(drafter: Any, rows: int, each: int) -> None:
     drafter.positions[:rows] += 1
 
 
-def window_short(runner: Any) -> Any:
+def _windows(runner: Any, change: Callable[[int], int]) -> contextlib.ExitStack:
+    """Windows of the drafter's layers as its CPU attention counts them; -1: none."""
     stack = contextlib.ExitStack()
     for layer in runner.drafter.model.model.layers:
         impl = layer.self_attn.attn.impl
-        stack.enter_context(replaced(impl, "sliding_window", impl.sliding_window - 1))
+        stack.enter_context(replaced(impl, "sliding_window", change(impl.sliding_window)))
     for group in runner.drafter.draft_attn_groups:
         builder = group.get_metadata_builder()
-        stack.enter_context(replaced(builder, "window_size", builder.window_size - 1))
+        stack.enter_context(replaced(builder, "window_size", change(builder.window_size)))
+    return stack
+
+
+def window_short(runner: Any) -> Any:
+    return _windows(runner, lambda window: window - 1)
+
+
+def window_ignored_live(runner: Any) -> Any:
+    """Keys that have left the window must stay in the cache, or there is nothing to see."""
+    stack = _windows(runner, lambda window: -1)
+    managers = importlib.import_module("vllm.v1.core.single_type_kv_cache_manager")
+    manager = managers.SlidingWindowManager
+    own = manager.get_num_skipped_tokens
+    manager.get_num_skipped_tokens = lambda self, computed: 0
+    stack.callback(setattr, manager, "get_num_skipped_tokens", own)
+    return stack
+
+
+def old_ids(runner: Any) -> Any:
+    return _taps(lambda runner, ids: old_function()(runner))(runner)
+
+
+def old_release(runner: Any) -> Any:
+    """All that 0.20.1 does: its own layer ids, every layer full and looking both ways."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(old_ids(runner))
+    stack.enter_context(window_ignored_live(runner))
+    stack.enter_context(replaced(runner.drafter, "dflash_causal", False))
     return stack
 
 
@@ -246,8 +282,11 @@ def embedding_scaled(runner: Any) -> Any:
 
 
 LIVE: dict[str, Callable[[Any], Any]] = {
-    "taps-one-early": _taps(-1),
-    "taps-one-late": _taps(1),
+    "taps-one-early": _taps(lambda runner, ids: [i - 1 for i in ids]),
+    "taps-one-late": _taps(lambda runner, ids: [i + 1 for i in ids]),
+    "old-layer-ids": old_ids,
+    "old-release": old_release,
+    "window-ignored": window_ignored_live,
     "taps-reordered": _given(lambda taps, hidden: taps[::-1]),
     "last-tap-post-norm": _given(lambda taps, hidden: [*taps[:-1], hidden[: taps[0].shape[0]]]),
     "window-off-by-one": window_short,

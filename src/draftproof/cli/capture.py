@@ -25,14 +25,16 @@ class BoundFlags:
     """How much, and where it goes."""
 
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The capture becomes a folder in here.", rich_help_panel="Capture")
+        Path,
+        typer.Option("--out", metavar="DIR", help="The capture becomes a folder in here.", rich_help_panel="Capture"),
     ] = Path("captures")
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Most rounds (calls of the drafter).", rich_help_panel="Capture")
+        int,
+        typer.Option("--rounds", metavar="N", help="Most rounds (calls of the drafter).", rich_help_panel="Capture"),
     ] = ROUNDS
-    max_mb: Annotated[
-        int, typer.Option("--max-mb", metavar="N", help="Most megabytes.", rich_help_panel="Capture")
-    ] = BYTES >> 20
+    max_mb: Annotated[int, typer.Option("--max-mb", metavar="N", help="Most megabytes.", rich_help_panel="Capture")] = (
+        BYTES >> 20
+    )
     redact: Annotated[
         bool,
         typer.Option(
@@ -53,7 +55,9 @@ class ServerFlags:
 
     ssh: Annotated[
         str | None,
-        typer.Option("--ssh", metavar="HOST", help="Run the command there, over your own ssh.", rich_help_panel="Command"),
+        typer.Option(
+            "--ssh", metavar="HOST", help="Run the command there, over your own ssh.", rich_help_panel="Command"
+        ),
     ] = None
     send: Annotated[
         bool | None,

@@ -57,6 +57,10 @@ class EvidenceFlags:
     api_key_env: Annotated[
         str | None, _evidence("--api-key-env", "VAR", "Environment variable that holds the server's key.")
     ] = None
+    capture: Annotated[
+        Path | None,
+        _evidence("--capture", "DIR", "What draftproof capture recorded; replayed with --drafter and --target."),
+    ] = None
     fingerprints: Annotated[
         Path | None, _evidence("--fingerprints", "FILE", "What faults do to this pair, as draftproof lab saved it.")
     ] = None
@@ -99,7 +103,9 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
     if evidence.condition is not None and evidence.fingerprints is None:
         raise UsageError("--condition has no effect without --fingerprints FILE")
     repeated = (tuple(several or ()) for several in (evidence.log, evidence.metrics, evidence.workload))
-    sources = Sources(evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch, *repeated)
+    sources = Sources(
+        evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch, *repeated, evidence.capture
+    )
     checked(probes)
     key = _key(evidence, probes)
     if probes.endpoint is None or not sources.empty:

@@ -18,7 +18,9 @@ GROUP = "vllm.general_plugins"
 def sources() -> dict[str, str]:
     """Relative path → text of everything in the folder."""
     folder = resources.files("draftproof.proof.capture") / "recorder"
-    found = {f"{PACKAGE}/{file.name}": file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".py")}
+    found = {
+        f"{PACKAGE}/{file.name}": file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".py")
+    }
     info = f"{PACKAGE}-{draftproof.__version__}.dist-info"
     found[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {draftproof.__version__}\n"
     found[f"{info}/entry_points.txt"] = f"[{GROUP}]\n{PACKAGE} = {PACKAGE}:register\n"

@@ -112,7 +112,9 @@ class There:
         for name, seconds in (("TERM", STOP_SECONDS), ("KILL", 5.0)):
             if child.poll() is not None:
                 return
-            self._run(f"p=$(cat {self._remote}/pid); kill -{name} -- -$p 2>/dev/null || kill -{name} $p", b"", check=False)
+            self._run(
+                f"p=$(cat {self._remote}/pid); kill -{name} -- -$p 2>/dev/null || kill -{name} $p", b"", check=False
+            )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(seconds)
         child.kill()

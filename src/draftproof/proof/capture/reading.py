@@ -147,7 +147,9 @@ def _check(tensors: dict[str, Tensor], batch: int, number: int, file: Path) -> N
     sound = len(starts) == batch + 1 and starts[0] == 0 and starts[-1] <= rows and starts == sorted(starts)
     sound = sound and tensors["taps"].dim() == 2 and tensors["taps"].shape[0] == rows
     sound = sound and all(tensors[name].shape[0] == batch for name in ("rejected", "anchors", "drafts"))
-    sound = sound and all(0 <= r < b - a for a, b, r in zip(starts, starts[1:], tensors["rejected"].tolist(), strict=False))
+    sound = sound and all(
+        0 <= r < b - a for a, b, r in zip(starts, starts[1:], tensors["rejected"].tolist(), strict=False)
+    )
     if not sound:
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
         raise CaptureError(f"{file}: round {number} contradicts itself ({batch} requests, {shapes}); capture again")

@@ -48,6 +48,8 @@ CODES = {
     "half-precision": "DRAFT_FP16_OVERFLOW",
     "quantised-badly": "QUANTIZED_DRAFTER_UNSUPPORTED",
 }
+# A capture without a prefix-cache hit, or of one request alone, says nothing of these.
+OF_CACHED_REQUESTS = frozenset({"cached-context-lost", "last-block-lost", "state-leaks"})
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class Proven:
             names = [name for name in self.faults if code_of(name) == code]
             page = PAGES[code]
             says = f"Proven by replay ({', '.join(map(plain, names))}): {self.says}"
-            found.append(Finding(code, "error", CONFIDENCE[self.certainty], says, self.evidence, page.remedy, page.probe))
+            found.append(
+                Finding(code, "error", CONFIDENCE[self.certainty], says, self.evidence, page.remedy, page.probe)
+            )
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,7 +130,9 @@ def proven(
 
 def _taps(direct: Sequence[str]) -> tuple[str, ...]:
     """The replay runs on the taps as given, so what is wrong with them comes on top of what restores the drafts."""
-    return tuple(name for name in direct if name.startswith("tap") or name in ("last-tap-post-norm", "other:AUX_LAYER_OFFSET"))
+    return tuple(
+        name for name in direct if name.startswith("tap") or name in ("last-tap-post-norm", "other:AUX_LAYER_OFFSET")
+    )
 
 
 def _hides(direct: Sequence[str]) -> bool:

@@ -106,9 +106,7 @@ class CaptureFolder:
     def _save(self, name: str, tensors: dict[str, Tensor]) -> None:
         data = save(tensors)
         write_whole(self.path / name, data)
-        self._manifest["files"].append(
-            {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        )
+        self._manifest["files"].append({"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
 
     def _write_manifest(self) -> None:
         write_whole(self.path / MANIFEST, (json.dumps(self._manifest, indent=1) + "\n").encode())

@@ -57,9 +57,7 @@ def layers(model: Any, causal: bool | None) -> list[dict[str, Any]]:
     for layer in model.model.layers:
         attention = layer.self_attn
         own = getattr(attention, "causal", None)
-        found.append(
-            {"window": window(attention.attn), "causal": own if causal is None else causal, "causal_own": own}
-        )
+        found.append({"window": window(attention.attn), "causal": own if causal is None else causal, "causal_own": own})
     return found
 
 

@@ -108,4 +108,6 @@ def _drafts(pairs: list[Pair]) -> Stage:
     if not total:
         return Stage("drafts", "unknown", "No block stands at the same place in both.")
     status = "ok" if equal == total else "wrong"
-    return Stage("drafts", status, f"{equal} of {total} drafted tokens are the same.", figures={"equal": equal, "tokens": total})  # type: ignore[arg-type]
+    return Stage(
+        "drafts", status, f"{equal} of {total} drafted tokens are the same.", figures={"equal": equal, "tokens": total}
+    )  # type: ignore[arg-type]

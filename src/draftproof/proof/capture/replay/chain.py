@@ -94,9 +94,7 @@ def _file_config(drafter: str) -> dict[str, Any]:
     return dict(data)
 
 
-def _drafts(
-    capture: Capture, truth: Truth, stages: list[Stage], report: Report
-) -> tuple[Search | None, float | None]:
+def _drafts(capture: Capture, truth: Truth, stages: list[Stage], report: Report) -> tuple[Search | None, float | None]:
     """The reference on the taps as they were given: what is wrong with them is said already."""
     requests = replayable(capture.requests, truth)
     width = len(truth.healthy.spec.tap_layers) * truth.target.info.hidden_size
@@ -132,7 +130,9 @@ def _drafts_stage(capture: Capture, found: Search | None, witness: float | None)
     if found.healthy.full:
         says = f"The reference drafts the same: {found.healthy} tokens{aside}"
         weak = witness is not None and witness < WITNESS
-        says += f", but this drafter hardly depends on its wiring ({witness:.0%} change with the direction)" if weak else ""
+        says += (
+            f", but this drafter hardly depends on its wiring ({witness:.0%} change with the direction)" if weak else ""
+        )
         return Stage("drafts", "ok", f"{says}.", figures={**found.healthy.to_dict(), "witness": witness})
     says = f"Given the engine's own inputs, the reference drafts the same in {found.healthy} tokens{aside}"
     faults: tuple[str, ...] = ()

@@ -69,7 +69,9 @@ def _fit(given: Tensor, states: Tensor, expected: int, truth: Truth) -> Fit:
     errors = [(_error(given[some], states[j][some]), j, False) for j in range(len(states))]
     if truth.final_norm is not None:
         with torch.inference_mode():  # the last state is normed already
-            errors += [(_error(given[some], truth.final_norm(states[j][some])), j, True) for j in range(len(states) - 1)]
+            errors += [
+                (_error(given[some], truth.final_norm(states[j][some])), j, True) for j in range(len(states) - 1)
+            ]
     best_error, best, normed = min(errors)
     return Fit(expected, error, best, best_error, normed)
 
