@@ -35,7 +35,7 @@ def replay(
     threads: Annotated[int | None, typer.Option("--threads", metavar="N", help="CPU threads.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Where does the engine leave the truth? Weights, configuration, taps, inputs, drafts; then which fault explains it.
+    """Where does the engine leave the truth? Weights, configuration, taps, inputs, drafts; and which fault explains it.
 
     Exit code 0: healthy; 1: a fault; 2: an unusable capture or pair; 3: could not tell.
     """

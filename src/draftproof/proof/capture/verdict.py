@@ -124,7 +124,8 @@ def proven(
         return Proven("inconclusive", "open", (), (), "The capture does not hold what a verdict needs.")
     open_ones = [stage.name for stage in stages if stage.status == "unknown"]
     doubt = f"; not checked: {', '.join(open_ones)}" if open_ones else ""
-    says = f"{manifest.engine_name} runs this drafter as its files say: {healthy} drafted tokens are the reference's{doubt}."
+    says = f"{manifest.engine_name} runs this drafter as its files say: "
+    says += f"{healthy} drafted tokens are the reference's{doubt}."
     return Proven("healthy", "probable" if open_ones else "certain", (), (), says)
 
 

@@ -38,7 +38,11 @@ def install() -> None:
     Runs.recorder = Recorder(settings)
     from . import vllm_v1, vllm_v2
 
-    after_import("vllm.v1.spec_decode.dflash", lambda module: wrap(module, "DFlashProposer", vllm_v1.Session))
+    def on_v1(module: Any) -> None:
+        wrap(module, "DFlashProposer", vllm_v1.Session)
+        vllm_v1.remember_runner(module)
+
+    after_import("vllm.v1.spec_decode.dflash", on_v1)
     after_import(
         "vllm.v1.worker.gpu.spec_decode.dflash.speculator",
         lambda module: wrap(module, "DFlashSpeculator", vllm_v2.Session),

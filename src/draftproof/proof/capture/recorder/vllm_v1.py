@@ -7,6 +7,7 @@ the call.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ import torch
 from . import vllm_facts
 from .common import Common
 from .recorder import Round
+
+RUNNER = "_draftproof_runner"
 
 NAMES = (
     "num_speculative_tokens",
@@ -30,11 +33,27 @@ NAMES = (
 )
 
 
+def remember_runner(module: Any) -> None:
+    """A drafter is made with its runner and does not keep it; requests are named there."""
+    owner = module.DFlashProposer
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        object.__setattr__(self, RUNNER, kwargs.get("runner") or args[2])
+
+    owner.__init__ = __init__
+
+
 class Session(Common):
+    def __init__(self, owner: Any, recorder: Any) -> None:
+        super().__init__(owner, recorder)
+        self.runner = getattr(owner, RUNNER)
+
     def begin(self) -> None:
-        runner = getattr(self.owner, "runner", None)
         causal = getattr(self.owner, "dflash_causal", None)
-        self.start(runner, "V1", self.owner.parallel_drafting_token_id, causal)
+        self.start(self.runner, "V1", self.owner.parallel_drafting_token_id, causal)
 
     def before(self, args: Any, kwargs: Any) -> None:
         given = {**dict(zip(NAMES, args)), **kwargs}  # noqa: B905 - fewer positional arguments than names
@@ -43,7 +62,7 @@ class Session(Common):
         starts = given["common_attn_metadata"].query_start_loc_cpu
         rejected = given.get("num_rejected_tokens_gpu")
         batch = starts.numel() - 1
-        self.names = [str(name) for name in self.owner.runner.input_batch.req_ids[:batch]]
+        self.names = [str(name) for name in self.runner.input_batch.req_ids[:batch]]
         self.tensors = {
             "token_ids": given["target_token_ids"].detach().clone(),
             "positions": (positions[0] if positions.dim() == 2 else positions).detach().clone(),
@@ -63,7 +82,7 @@ class Session(Common):
                 continue
             self.seen.add(name)
             first = int(positions[starts[i]])
-            state = self.owner.runner.requests.get(name) if first else None
+            state = self.runner.requests.get(name) if first else None
             ids = [] if state is None else [*state.prompt_token_ids, *state.output_token_ids][:first]
             if len(ids) == first > 0 and min(ids) >= 0:
                 found[i] = torch.tensor(ids)

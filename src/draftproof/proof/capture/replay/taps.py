@@ -1,4 +1,4 @@
-"""What the drafter was given against the target's hidden states: which index fits, in which order, before which norm."""
+"""What the drafter was given against the target's hidden states: which index fits, in which order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def _judge(fits: tuple[Fit, ...], rows: int, truth: Truth, last: int) -> Stage:
     worst = max(fit.error for fit in fits)
     figures: dict[str, Any] = {"rows": rows, "fits": [vars(fit) for fit in fits], "worst_error": worst}
     if all(fit.error <= tolerance(truth) for fit in fits):
-        says = f"Taps are the target's hidden states {[f.expected for f in fits]} (relative error {worst:.1e}, {rows} rows)."
+        places = [f.expected for f in fits]
+        says = f"Taps are the target's hidden states {places} (relative error {worst:.1e}, {rows} rows)."
         return Stage("taps", "ok", says, figures=figures)
     expected, best = [f.expected for f in fits], [f.best for f in fits]
     strays = [f for f in fits if f.best_error > tolerance(truth)]
@@ -99,7 +100,9 @@ def _judge(fits: tuple[Fit, ...], rows: int, truth: Truth, last: int) -> Stage:
         says = f"Index {next(f.best for f in fits if f.normed)} is read after the final norm."
         return Stage("taps", "wrong", says, ("other:DRAFT_PATH_DEFECT",), figures)
     how, fault = _named(expected, best, last)
-    says = f"The engine reads {best} instead of {expected}: {how} (relative error there {max(f.best_error for f in fits):.1e}, at the right ones {worst:.2g})."
+    there = max(f.best_error for f in fits)
+    says = f"The engine reads {best} instead of {expected}: {how} "
+    says += f"(relative error there {there:.1e}, at the right ones {worst:.2g})."
     return Stage("taps", "wrong", says, (fault,), figures)
 
 

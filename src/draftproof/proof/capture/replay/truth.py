@@ -71,7 +71,7 @@ def _affordable(model: Any, capture: Capture) -> list[RequestTrace]:
             continue
         if max(request.ids) >= vocabulary or min(request.ids) < 0:
             raise CaptureError(
-                f"{capture.manifest.path}: token {max(request.ids)} lies outside the target's vocabulary of {vocabulary}; "
+                f"{capture.manifest.path}: token {max(request.ids)} lies outside the target's {vocabulary} tokens; "
                 "this capture is of another target"
             )
         left -= len(request.ids) * row
