@@ -7,7 +7,7 @@ as JSON on standard input, the answer as the last line of standard output::
      "cases": [{"name", "fault": null or a name of LIVE, "prompts": [[ids]], "max_tokens", "rounds",
                 "capture": true}]}
 
-Answer: ``{"version", "cases": [{"name", "path", "seconds", "tokens", "token_ids", "acceptance"}]}`` or ``{"error"}``.
+Answer: ``{"version", "cases": [{"name", "path", "seconds", "cpu_seconds", "tokens", "token_ids", "acceptance"}]}`` or ``{"error"}``.
 """
 
 from __future__ import annotations
@@ -88,16 +88,18 @@ def run(llm: Any, runner: Any, case: dict[str, Any], folder: str) -> dict[str, A
     params = SamplingParams(temperature=0.0, max_tokens=case["max_tokens"], ignore_eos=True, detokenize=False)
     before = counters(llm)
     with fault:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         outputs = llm.generate([{"prompt_token_ids": ids} for ids in case["prompts"]], params, use_tqdm=False)
         seconds = time.perf_counter() - start
     if recorder is not None:
         recorder.close()
+    busy = time.process_time() - busy  # the recorder's thread included
     ids = [list(output.outputs[0].token_ids) for output in outputs]
     return {
         "name": case["name"],
         "path": recorder.path if recorder is not None else None,
         "seconds": seconds,
+        "cpu_seconds": busy,
         "tokens": sum(map(len, ids)),
         "token_ids": ids,
         "acceptance": since(before, counters(llm)),
