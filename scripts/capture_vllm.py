@@ -30,10 +30,10 @@ LONG = 200  # tokens that a context begins with, at least: past the drafter's wi
 
 @dataclass(frozen=True)
 class Case:
-    """``fault``: a name of LIVE in vllm_faults.py, None: healthy. ``expected``: names that a replay must give."""
+    """``faults``: names of LIVE in vllm_faults.py. ``expected``: names that a replay must give."""
 
     name: str
-    fault: str | None
+    faults: tuple[str, ...]
     expected: tuple[str, ...]
     max_tokens: int = 32
     prompts: int = 4
@@ -81,7 +81,7 @@ def run(
         "cases": [
             {
                 "name": case.name,
-                "fault": case.fault,
+                "faults": list(case.faults),
                 "prompts": [list(row) for row in ids[: case.prompts]],
                 "max_tokens": case.max_tokens,
                 "rounds": 2000,

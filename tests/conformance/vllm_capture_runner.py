@@ -4,7 +4,7 @@ For vLLM's own environment, with the capture plugin's folder on PYTHONPATH and `
 as JSON on standard input, the answer as the last line of standard output::
 
     {"model", "drafter", "num_speculative_tokens", "folder", "max_model_len",
-     "cases": [{"name", "fault": null or a name of LIVE, "prompts": [[ids]], "max_tokens", "rounds",
+     "cases": [{"name", "faults": [names of LIVE], "prompts": [[ids]], "max_tokens", "rounds",
                 "capture": true}]}
 
 Answer: ``{"version", "cases": [{"name", "path", "seconds", "cpu_seconds", "tokens", "token_ids", "acceptance"}]}`` or ``{"error"}``.
@@ -84,10 +84,11 @@ def run(llm: Any, runner: Any, case: dict[str, Any], folder: str) -> dict[str, A
     recorder = recording(os.path.join(folder, case["name"]), case["rounds"]) if case.get("capture", True) else None
     if recorder is None:
         Runs.recorder = None
-    fault = vllm_faults.LIVE[case["fault"]](runner) if case.get("fault") else contextlib.nullcontext()
     params = SamplingParams(temperature=0.0, max_tokens=case["max_tokens"], ignore_eos=True, detokenize=False)
     before = counters(llm)
-    with fault:
+    with contextlib.ExitStack() as faults:
+        for name in case["faults"]:
+            faults.enter_context(vllm_faults.LIVE[name](runner))
         start, busy = time.perf_counter(), time.process_time()
         outputs = llm.generate([{"prompt_token_ids": ids} for ids in case["prompts"]], params, use_tqdm=False)
         seconds = time.perf_counter() - start

@@ -74,7 +74,7 @@ def _explains(document: dict[str, Any]) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = [_heading(f"Which fault explains the drafts ({search['tried']} tried)")]
     healthy = search["healthy"]
-    rows = [("none", healthy), *((" + ".join(c["faults"]), c) for c in search["restoring"] or search["nearest"][:3])]
+    rows = [("none", healthy), *((" + ".join(c["faults"]), c) for c in search["restoring"])]
     for name, count in rows:
         same = count["equal"] + count["near_ties"]
         parts.append(_line(f"{same / count['tokens']:7.1%}  {name} ({same} of {count['tokens']})"))

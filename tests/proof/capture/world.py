@@ -31,7 +31,8 @@ def save_pair(folder: Path, kinds: str = "sf") -> tuple[Path, Path]:
     drafter = tiny_drafter(engine.target, kinds, std=0.5, window=12)
     random = torch.Generator().manual_seed(3)
     for layer in drafter.weights.layers:
-        layer.input_norm.copy_(torch.rand(layer.input_norm.shape, generator=random) + 0.5)
+        for norm in (layer.input_norm, layer.k_norm):
+            norm.copy_(torch.rand(norm.shape, generator=random) + 0.5)
     keep = torch.arange(3, VOCAB, 2)
     tensors = tensors_of(drafter.weights)
     tensors["lm_head.weight"] = torch.randn(len(keep), drafter.spec.hidden_size, generator=random)

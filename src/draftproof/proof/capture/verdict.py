@@ -37,6 +37,7 @@ CODES = {
     "rope-partial": "ROPE_MISMATCH",
     "hidden-norm-skipped": "DRAFT_PATH_DEFECT",
     "context-normed-twice": "DRAFT_PATH_DEFECT",
+    "context-k-norm-first": "DRAFT_PATH_DEFECT",
     "embedding-scaled": "GEMMA_SCALING_MISSING",
     "head-random": "LM_HEAD_NOT_SHARED",
     "head-overwritten": "LM_HEAD_OVERWRITTEN",

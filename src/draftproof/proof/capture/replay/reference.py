@@ -77,8 +77,11 @@ def shortened(requests: Sequence[RequestTrace], tokens: int) -> list[RequestTrac
 
 
 @torch.inference_mode()
-def agreement(wiring: Wiring, truth: Truth, requests: Sequence[RequestTrace]) -> Agreement:
-    """Run all requests side by side, each from its first row on, and compare every block."""
+def agreement(
+    wiring: Wiring, truth: Truth, requests: Sequence[RequestTrace], *, first_only: bool = False
+) -> Agreement:
+    """Run all requests side by side, each from its first row on, and compare every block; ``first_only``: up to the
+    first that differs."""
     drafter = wiring.build(truth.target)
     pool = _pool(drafter, requests, truth)
     seqs = {request.name: pool.acquire() for request in requests}
@@ -95,6 +98,8 @@ def agreement(wiring: Wiring, truth: Truth, requests: Sequence[RequestTrace]) ->
             assert draft.logits is not None
             same, tied = _compare(draft.logits, step, truth)
             equal, near, tokens = equal + same, near + tied, tokens + len(step.drafts)
+        if first_only and equal + near < tokens:
+            break
     return Agreement(equal, near, tokens)
 
 

@@ -45,7 +45,6 @@ class Search:
         return {
             "healthy": self.healthy.to_dict(),
             "restoring": [c.to_dict() for c in self.restoring],
-            "nearest": [c.to_dict() for c in sorted(self.tried, key=lambda c: -c.agreement.share)[:5]],
             "tried": len(self.tried),
         }
 
@@ -57,38 +56,55 @@ def search(
     wrong_mask: int | None = None,
     report: Report = lambda line: None,
 ) -> Search:
-    """``suspected``: faults that earlier steps have direct evidence of; tried together first. ``wrong_mask``: the
-    token that was seen in the mask's place."""
+    """``suspected``: faults that earlier steps have direct evidence of; where they alone restore the drafts, nothing
+    else is tried. ``wrong_mask``: the token that was seen in the mask's place."""
     found = Search(agreement(truth.healthy, truth, requests))
     if found.healthy.full or not requests:
         return found
-    sample = shortened(requests, SAMPLE)
-    whole = sum(len(s.drafts) for r in sample for s in r.steps) == found.healthy.tokens
-
-    def attempt(names: tuple[str, ...]) -> Candidate:
-        wiring = wired(truth, names, wrong_mask)
-        tried = Candidate(names, agreement(wiring, truth, sample))
-        if tried.agreement.full:
-            total = tried.agreement if whole else agreement(wiring, truth, requests)
-            tried = Candidate(names, total)
-            if total.full:
-                found.restoring.append(tried)
-        found.tried.append(tried)
-        report(f"{' + '.join(names)}: {tried.agreement}")
-        return tried
-
+    trial = _Trial(truth, requests, wrong_mask, found, report)
     known = tuple(name for name in dict.fromkeys(suspected) if fits(name, truth))
-    if len(known) > 1:
-        attempt(_ordered(known))
-    singles = [attempt((fault.name,)) for fault in candidates(truth)]
+    if known and trial.restores(_ordered(known)):
+        return found
+    for fault in candidates(truth):
+        if (fault.name,) != known:
+            trial.restores((fault.name,))
     if not found.restoring:
-        base = agreement(truth.healthy, truth, sample)
-        best = sorted(singles, key=lambda c: -c.agreement.share)[:BEST]
-        names = [c.faults[0] for c in best if c.agreement.share > base.share or c.faults[0] in known]
-        for pair in _pairs([*known, *names]):
-            attempt(pair)
+        for pair in _pairs([*known, *trial.best(known)]):
+            trial.restores(pair)
     found.restoring.sort(key=lambda c: len(c.faults))
     return found
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Tries sets of faults on the same requests."""
+
+    truth: Truth
+    requests: Sequence[RequestTrace]
+    wrong_mask: int | None
+    found: Search
+    report: Report
+
+    def restores(self, names: tuple[str, ...]) -> bool:
+        """Full agreement under these faults? The first block that differs ends the trial."""
+        wiring = wired(self.truth, names, self.wrong_mask)
+        tried = Candidate(names, agreement(wiring, self.truth, self.requests, first_only=True))
+        self.found.tried.append(tried)
+        self.report(f"{' + '.join(names)}: {'restores all drafts' if tried.agreement.full else 'no'}")
+        if tried.agreement.full:
+            self.found.restoring.append(tried)
+        return tried.agreement.full
+
+    def best(self, known: Sequence[str]) -> list[str]:
+        """Single faults that bring more agreement than none, the best first, on a part of the drafts."""
+        sample = shortened(self.requests, SAMPLE)
+        base = agreement(self.truth.healthy, self.truth, sample).share
+        shares = {}
+        for fault in candidates(self.truth):
+            wiring = wired(self.truth, [fault.name], self.wrong_mask)
+            shares[fault.name] = agreement(wiring, self.truth, sample).share
+        better = sorted((name for name, share in shares.items() if share > base), key=lambda name: -shares[name])
+        return better[:BEST]
 
 
 def candidates(truth: Truth) -> list[Fault]:
