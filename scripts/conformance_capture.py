@@ -17,7 +17,7 @@ from capture_vllm import Case
 
 from draftproof.bench.provenance import provenance
 from draftproof.bench.results import write_result
-from draftproof.errors import DraftproofError
+from draftproof.errors import DraftproofError, UsageError
 from draftproof.proof.capture.manifest import find
 from draftproof.proof.capture.reading import read_capture
 from draftproof.proof.capture.replay.chain import Replay, replay
@@ -84,6 +84,16 @@ def row(case: Case, result: Replay, path: Path) -> dict[str, Any]:
     }
 
 
+def judged(case: Case, folder: Path, drafter: str, target: str) -> dict[str, Any]:
+    """The row of a case, kept beside its capture: an interrupted run goes on where it was."""
+    path = find(folder / case.name)
+    kept = path.parent / "row.json"
+    if not kept.is_file():
+        result = replay(path, drafter, target)
+        kept.write_text(json.dumps(row(case, result, path) | {"engine": result.manifest.engine}))
+    return dict(json.loads(kept.read_text()))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="bundled:smollm2")
@@ -103,11 +113,11 @@ def main() -> int:
     for case in wanted:
         if not (folder / case.name).is_dir():
             continue
-        path = find(folder / case.name)
-        result = replay(path, str(given.drafter), given.target)
-        rows.append(row(case, result, path))
+        rows.append(judged(case, folder, str(given.drafter), given.target))
         print(f"{case.name}: {rows[-1]['said'] or rows[-1]['verdict']} ({rows[-1]['certainty']})", file=sys.stderr)
-    engine = result.manifest.engine
+    if not rows:
+        raise UsageError(f"{folder}: none of the cases {', '.join(capture_vllm.names(wanted))} is in it")
+    engine = [r.pop("engine") for r in rows][0]
     document = {"schema_version": SCHEMA, "engine": engine, "cases": rows, "right": sum(r["right"] for r in rows)}
     write_result(given.out, document | {"provenance": provenance()})
     wrong = [r["case"] for r in rows if not r["right"]]

@@ -131,7 +131,9 @@ def test_off_without_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_environment({}) is None
 
 
-def test_a_wrong_setting_is_said_and_harmless(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_setting_is_said_and_harmless(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("DRAFTPROOF_CAPTURE", "/x")
     monkeypatch.setenv("DRAFTPROOF_CAPTURE_ROUNDS", "many")
     hooks.install()
@@ -214,7 +216,11 @@ def test_the_plugin_stands_alone(tmp_path: Path) -> None:
         "from vllm.v1.spec_decode.dflash import DFlashProposer\n"
         "print(hasattr(DFlashProposer.propose, '_draftproof_capture'), 'draftproof' in sys.modules)\n"
     )
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'plugin'}:{tmp_path / 'fake'}", "DRAFTPROOF_CAPTURE": str(tmp_path)}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{tmp_path / 'plugin'}:{tmp_path / 'fake'}",
+        "DRAFTPROOF_CAPTURE": str(tmp_path),
+    }
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True", "False"], done.stderr
     off = {name: value for name, value in env.items() if name != "DRAFTPROOF_CAPTURE"}

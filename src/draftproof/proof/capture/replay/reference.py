@@ -77,9 +77,7 @@ def shortened(requests: Sequence[RequestTrace], tokens: int) -> list[RequestTrac
 
 
 @torch.inference_mode()
-def agreement(
-    wiring: Wiring, truth: Truth, requests: Sequence[RequestTrace], *, first_only: bool = False
-) -> Agreement:
+def agreement(wiring: Wiring, truth: Truth, requests: Sequence[RequestTrace], *, first_only: bool = False) -> Agreement:
     """Run all requests side by side, each from its first row on, and compare every block; ``first_only``: up to the
     first that differs."""
     drafter = wiring.build(truth.target)
