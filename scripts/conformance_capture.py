@@ -117,7 +117,8 @@ def main() -> int:
         print(f"{case.name}: {rows[-1]['said'] or rows[-1]['verdict']} ({rows[-1]['certainty']})", file=sys.stderr)
     if not rows:
         raise UsageError(f"{folder}: none of the cases {', '.join(capture_vllm.names(wanted))} is in it")
-    engine = [r.pop("engine") for r in rows][0]
+    engine = rows[0]["engine"]
+    rows = [{key: value for key, value in r.items() if key != "engine"} for r in rows]
     document = {"schema_version": SCHEMA, "engine": engine, "cases": rows, "right": sum(r["right"] for r in rows)}
     write_result(given.out, document | {"provenance": provenance()})
     wrong = [r["case"] for r in rows if not r["right"]]

@@ -40,7 +40,8 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bot
 <h1>The story, run for real</h1>
 <p>One drafter ({{ drafter }}) in engines that are known to be right or wrong: what each tool says, from what it can
 know. τ is tokens per round, bonus included.</p>
-<table><tr><th>engine<th>known<th>τ<th>accepted up to position 1, 2, …<th>diagnose, counters and files<th>replay<th>right
+<table><tr><th>engine<th>known<th>τ<th>accepted up to position 1, 2, …<th>diagnose, counters and files<th>replay
+<th>right
 {% for r in rows %}<tr><td>{{ r.engine }}<td>{{ r.known | join(", ") or "healthy" }}<td>{{ "%.2f" | format(r.tau) }}
 <td>{% for x in r.curve %}{{ "%.2f" | format(x) }} {% endfor %}<td>{{ r.diagnose.verdict }}:
 {% for c in r.diagnose.codes %}<code>{{ c }}</code> {% endfor %}<td>{{ r.replay.verdict }}, {{ r.replay.certainty }}

@@ -7,7 +7,8 @@ as JSON on standard input, the answer as the last line of standard output::
      "cases": [{"name", "faults": [names of LIVE], "prompts": [[ids]], "max_tokens", "rounds",
                 "capture": true}]}
 
-Answer: ``{"version", "cases": [{"name", "path", "seconds", "cpu_seconds", "tokens", "token_ids", "acceptance"}]}`` or ``{"error"}``.
+Answer: ``{"version", "cases": [{"name", "path", "seconds", "cpu_seconds", "tokens", "token_ids", "acceptance"}]}``
+or ``{"error"}``.
 """
 
 from __future__ import annotations
