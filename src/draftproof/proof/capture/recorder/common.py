@@ -45,7 +45,7 @@ class Common:
 
         def compute_logits(*args: Any, **kwargs: Any) -> Any:
             logits = original(*args, **kwargs)
-            if self._listening and torch.is_tensor(logits) and logits.dim() == 2:
+            if self.recorder.open and torch.is_tensor(logits) and logits.dim() == 2:
                 self._logits = torch.topk(logits, min(top, logits.shape[-1]), dim=-1)
             return logits
 

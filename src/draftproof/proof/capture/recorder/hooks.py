@@ -52,9 +52,9 @@ def install() -> None:
 def wrap(module: Any, class_name: str, session_type: Any) -> None:
     """Let every ``propose`` of the class be seen by a session; what a session does wrong ends the recording only."""
     owner = getattr(module, class_name, None)
-    original = getattr(owner, "propose", None)
-    if original is None or hasattr(original, MARK):
+    if owner is None or hasattr(owner.propose, MARK):
         return
+    original = owner.propose
     sessions: dict[int, Any] = {}
 
     @functools.wraps(original)
@@ -69,7 +69,8 @@ def wrap(module: Any, class_name: str, session_type: Any) -> None:
                 session = sessions[id(self)] = session_type(self, recorder)
             session.before(args, kwargs)
         except Exception as error:
-            session = _give_up(recorder, error)
+            session = None
+            _give_up(recorder, error)
         drafts = original(self, *args, **kwargs)
         if session is not None:
             try:

@@ -32,7 +32,7 @@ class Session(Common):
         given = {**dict(zip(NAMES, args)), **kwargs}  # noqa: B905 - fewer positional arguments than names
         aux, batch = given.get("aux_hidden_states"), given["input_batch"]
         self.skipped = bool(given.get("dummy_run")) or not aux
-        if self.skipped:
+        if self.skipped or aux is None:
             return
         self.listen()
         rows, count = int(batch.num_tokens), int(batch.num_reqs)

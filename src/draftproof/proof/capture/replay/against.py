@@ -9,7 +9,7 @@ import torch
 
 from draftproof.proof.capture.manifest import CaptureError
 from draftproof.proof.capture.reading import Capture, RequestTrace, read_capture
-from draftproof.proof.capture.replay.stages import Stage, listed
+from draftproof.proof.capture.replay.stages import Stage, Status, listed
 from draftproof.proof.capture.replay.taps import TOLERANCE
 
 Pair = tuple[RequestTrace, RequestTrace]
@@ -79,9 +79,9 @@ def _taps(a: Capture, b: Capture, pairs: list[Pair]) -> Stage:
     x, y = torch.cat(mine).float(), torch.cat(theirs).float()
     error = float((x - y).norm() / y.norm().clamp(min=1e-12))
     dtype = getattr(torch, str(b.manifest.engine.get("dtype")), torch.bfloat16)
-    status = "ok" if error <= TOLERANCE.get(dtype, 6e-2) else "wrong"
+    status: Status = "ok" if error <= TOLERANCE.get(dtype, 6e-2) else "wrong"
     says = f"Taps of {len(x)} rows have a relative error of {error:.1e} to each other."
-    return Stage("taps", status, says, figures={"rows": len(x), "error": error})  # type: ignore[arg-type]
+    return Stage("taps", status, says, figures={"rows": len(x), "error": error})
 
 
 def _rows(request: RequestTrace) -> torch.Tensor:
@@ -107,7 +107,7 @@ def _drafts(pairs: list[Pair]) -> Stage:
                 equal += sum(x == y for x, y in zip(step.drafts, other, strict=False))
     if not total:
         return Stage("drafts", "unknown", "No block stands at the same place in both.")
-    status = "ok" if equal == total else "wrong"
+    status: Status = "ok" if equal == total else "wrong"
     return Stage(
         "drafts", status, f"{equal} of {total} drafted tokens are the same.", figures={"equal": equal, "tokens": total}
-    )  # type: ignore[arg-type]
+    )

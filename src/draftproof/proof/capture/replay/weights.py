@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from draftproof.native import LayerWeights
 from draftproof.proof.capture.reading import Capture
 from draftproof.proof.capture.recorder.folder import digest
 from draftproof.proof.capture.recorder.weights import probe_rows, sample_ids
@@ -57,20 +58,27 @@ def expected(truth: Truth) -> dict[str, Make]:
         "embedding_sample": lambda: table[torch.tensor(sample_ids(len(table)), device=table.device)],
     }
     for i, layer in enumerate(w.layers):
-        parts: dict[str, Make | None] = {
-            "self_attn.qkv_proj": lambda x=layer: torch.cat([x.q, x.k, x.v]),
-            "self_attn.o_proj": lambda x=layer: x.o,
-            "mlp.gate_up_proj": lambda x=layer: torch.cat([x.gate, x.up]),
-            "mlp.down_proj": lambda x=layer: x.down,
-            "input_layernorm": lambda x=layer: x.input_norm,
-            "post_attention_layernorm": lambda x=layer: x.post_norm,
-            "self_attn.q_norm": (lambda x=layer: x.q_norm) if layer.q_norm is not None else None,
-            "self_attn.k_norm": (lambda x=layer: x.k_norm) if layer.k_norm is not None else None,
-        }
-        found |= {f"layers.{i}.{name}.weight": make for name, make in parts.items() if make is not None}
+        found |= {f"layers.{i}.{name}.weight": make for name, make in _of_layer(layer).items()}
     ids = w.draft_to_target
     if ids is not None:
         found["d2t"] = lambda: ids - torch.arange(len(ids), device=ids.device)
+    return found
+
+
+def _of_layer(layer: LayerWeights) -> dict[str, Make]:
+    q_norm, k_norm = layer.q_norm, layer.k_norm
+    found: dict[str, Make] = {
+        "self_attn.qkv_proj": lambda: torch.cat([layer.q, layer.k, layer.v]),
+        "self_attn.o_proj": lambda: layer.o,
+        "mlp.gate_up_proj": lambda: torch.cat([layer.gate, layer.up]),
+        "mlp.down_proj": lambda: layer.down,
+        "input_layernorm": lambda: layer.input_norm,
+        "post_attention_layernorm": lambda: layer.post_norm,
+    }
+    if q_norm is not None:
+        found["self_attn.q_norm"] = lambda: q_norm
+    if k_norm is not None:
+        found["self_attn.k_norm"] = lambda: k_norm
     return found
 
 
