@@ -1,4 +1,4 @@
-"""Stands for vLLM in tests of the command: loads plugins, drafts a few rounds, ends. ``python fake_engine.py ROUNDS``."""
+"""Stands for vLLM in tests of the command: loads plugins, drafts as many rounds as its argument says, ends."""
 
 from __future__ import annotations
 
