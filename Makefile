@@ -31,7 +31,8 @@ SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test conformance conformance-slice conformance-installs conformance-installs-slice vllm \
-  lint format types docs accuracy bench bench-engine bench-drafter bench-serve clean
+  lint format types docs accuracy bench bench-engine bench-drafter bench-serve clean \
+  conformance-capture story
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -67,6 +68,14 @@ conformance-installs: $(STAMP)  ## doctor on 18 releases of vLLM and SGLang, rea
 conformance-installs-slice:  ## three of them: the part that continuous integration runs
 	@$(MAKE) --no-print-directory conformance-installs \
 	  PYTEST_ARGS="-k '(every_cell and (0.20.1 or 0.33.0 or 0.5.19)) or intact or back_ported'"
+
+conformance-capture: $(STAMP)  ## every fault inside a real vLLM (make vllm) against replay; UNIFORM=folder, into results/
+	@test -n "$(UNIFORM)" || { echo "error: UNIFORM is not set: name a drafter whose layers all slide" >&2; exit 2; }
+	@DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/python scripts/conformance_capture.py \
+	  --target $(MODEL) --drafter $(UNIFORM) $(if $(CAPTURES),--captures $(CAPTURES))
+
+story: $(STAMP)  ## what each tool says of a healthy and of a faulty engine, from the captures of conformance-capture
+	@$(BIN)/python scripts/story.py --target $(MODEL) --drafter $(UNIFORM) $(if $(CAPTURES),--captures $(CAPTURES))
 
 $(ZLAB)/.installed: tests/conformance/requirements-zlab.txt constraints.txt
 	@test -x $(ZLAB)/bin/python || $(PYTHON) -m venv $(ZLAB)

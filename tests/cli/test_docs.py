@@ -22,7 +22,7 @@ DOCUMENTS = [
     "docs/lab.md",
     "docs/measured.md",
 ]
-DOCUMENTS += ["docs/findings.md", "docs/engines.md"]
+DOCUMENTS += ["docs/findings.md", "docs/engines.md", "docs/capture.md", "docs/conformance.md"]
 
 
 def script(name: str) -> ModuleType:

@@ -57,6 +57,10 @@ class EvidenceFlags:
     api_key_env: Annotated[
         str | None, _evidence("--api-key-env", "VAR", "Environment variable that holds the server's key.")
     ] = None
+    capture: Annotated[
+        Path | None,
+        _evidence("--capture", "DIR", "What draftproof capture recorded; replayed with --drafter and --target."),
+    ] = None
     fingerprints: Annotated[
         Path | None, _evidence("--fingerprints", "FILE", "What faults do to this pair, as draftproof lab saved it.")
     ] = None
@@ -98,8 +102,9 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
         raise UsageError("--interval has no effect without --metrics URL")
     if evidence.condition is not None and evidence.fingerprints is None:
         raise UsageError("--condition has no effect without --fingerprints FILE")
-    repeated = (tuple(several or ()) for several in (evidence.log, evidence.metrics, evidence.workload))
-    sources = Sources(evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch, *repeated)
+    once = ("case", "drafter", "target", "engine", "launch", "capture")
+    several = {name: tuple(getattr(evidence, name) or ()) for name in ("log", "metrics", "workload")}
+    sources = Sources(**{name: getattr(evidence, name) for name in once}, **several)
     checked(probes)
     key = _key(evidence, probes)
     if probes.endpoint is None or not sources.empty:

@@ -45,6 +45,8 @@ COMMANDS = (
     "convert",
     "evaluate",
     "lab",
+    "capture",
+    "replay",
     "check",
     "doctor",
     "diagnose",

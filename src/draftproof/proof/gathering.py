@@ -35,6 +35,7 @@ class Sources:
     log: Sequence[str] = ()
     metrics: Sequence[str] = ()
     workload: Sequence[str] = ()
+    capture: Path | None = None
 
     @property
     def empty(self) -> bool:
@@ -51,6 +52,7 @@ def gather(sources: Sources, *, interval: float = 0.0, key: str | None = None) -
     case = _launch(case, sources.launch)
     case = _files(case, sources, notes)
     case = _engine(case, sources.engine)
+    case = _capture(case, sources, notes)
     for given, read in (
         (sources.log, lambda before: _logs(before, sources.log, notes)),
         (sources.metrics, lambda before: _metrics(before, sources.metrics, interval, key, notes)),
@@ -131,6 +133,26 @@ def _engine(case: Case, given: str | None) -> Case:
     name, version = found.group(1), found.group(2)
     origins = {**case.origins, "engine.name": "--engine", "engine.version": "--engine"}
     return replace(case, engine=replace(case.engine, name=name, version=version), origins=origins)
+
+
+def _capture(case: Case, sources: Sources, notes: list[str]) -> Case:
+    """Replayed through the reference engine: the strongest evidence there is, and the only one that needs torch."""
+    if sources.capture is None:
+        return case
+    if sources.drafter is None or sources.target is None:
+        raise UsageError("--capture needs --drafter and --target, the pair that it is replayed with")
+    from draftproof.proof.capture.replay.chain import replay
+
+    document = replay(sources.capture, sources.drafter, sources.target).to_dict()
+    engine = document["engine"]
+    notes.append(f"replay: {document['verdict']} ({document['certainty']}): {document['says']}")
+    merged = replace(
+        case.engine,
+        name=case.engine.name or engine.get("name"),
+        version=case.engine.version or engine.get("version"),
+        options={**case.engine.options, "capture": document},
+    )
+    return replace(case, engine=merged, origins={**case.origins, "engine.options.capture": str(sources.capture)})
 
 
 def _doctor(case: Case, path: Path) -> Case:

@@ -28,7 +28,8 @@ def wiring_of(target: Any) -> Wiring:
     whole = tiny_drafter(target, "sf", std=0.5, window=12)
     random = torch.Generator().manual_seed(3)
     for layer in whole.weights.layers:
-        layer.input_norm.copy_(torch.rand(layer.input_norm.shape, generator=random) + 0.5)
+        for norm in (layer.input_norm, layer.k_norm):
+            norm.copy_(torch.rand(norm.shape, generator=random) + 0.5)
     keep = torch.arange(3, VOCAB, 2)
     healthy = Wiring(whole.spec, whole.weights).with_spec(draft_vocab_size=len(keep))
     return healthy.with_weights(draft_to_target=keep, head=target.embedding[keep].contiguous())

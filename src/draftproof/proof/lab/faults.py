@@ -178,6 +178,13 @@ FAULTS: tuple[Fault, ...] = (
         _made_by(faulty.ContextNormedTwice),
     ),
     Fault(
+        "context-k-norm-first",
+        "DRAFT_PATH_DEFECT",
+        "context keys of all layers pass the first layer's k_norm",
+        _made_by(faulty.ContextFirstKNorm),
+        lambda spec: None if spec.num_layers > 1 else "it has one layer",
+    ),
+    Fault(
         "embedding-scaled",
         "GEMMA_SCALING_MISSING",
         "block inputs have the wrong scale",

@@ -91,6 +91,29 @@ class _OneLayer:
         self.decoder.append_context(x, positions, slots, kv[self.index : self.index + 1])
 
 
+class ContextFirstKNorm(DFlashDrafter):
+    """Context keys of every layer pass the first layer's k_norm; block keys their own (vLLM 0.32.0 on a CPU)."""
+
+    def observe(self, pool: KVPool, committed: Sequence[CommittedRows], taps: Tensor | None) -> None:
+        own = self._decoder
+        self._decoder = self._of_the_first()
+        try:
+            super().observe(pool, committed, taps)
+        finally:
+            self._decoder = own
+
+    def _of_the_first(self) -> Any:
+        """The whole stack, each layer with the first one's k_norm."""
+        if "_first" not in self.__dict__:
+            whole, first = self.weights, self.weights.layers[0].k_norm
+            try:
+                self.weights = replace(whole, layers=[replace(layer, k_norm=first) for layer in whole.layers])
+                self.__dict__["_first"] = self._make_decoder(self._target)
+            finally:
+                self.weights = whole
+        return self.__dict__["_first"]
+
+
 class HalfPrecision(DFlashDrafter):
     """Taps and what ``fc`` makes of them in float16, whose largest number is 65,504."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from draftproof.proof.case import Case
-from draftproof.proof.findings import Area, Finding, Page, Question
+from draftproof.proof.findings import Area, Evidence, Finding, Page, Question
 from draftproof.proof.sanity import sane
 
 Said = Iterator[Finding | Question]
@@ -72,9 +72,42 @@ def judge(case: Case, *, areas: Iterable[Area] | None = None) -> Judged:
                     questions[said.fact, said.how] = Question(said.fact, said.how, codes)
                 else:
                     findings.append(_completed(said))
+    if wanted is None:
+        findings = _with_proof(case, findings)
     order = {"error": 0, "warning": 1, "info": 2}
     findings.sort(key=lambda f: (not f.counts, order[f.severity], -f.confidence, f.code))
     return Judged(tuple(findings), tuple(questions.values()))
+
+
+def _with_proof(case: Case, findings: list[Finding]) -> list[Finding]:
+    """What a replay of the running engine has proven stands above what rules conclude of the same code."""
+    shown = captured(case)
+    codes = {finding.code for finding in shown} | cleared(case)
+    return [*shown, *(finding for finding in findings if finding.code not in codes)]
+
+
+def cleared(case: Case) -> set[str]:
+    """Defects of the engine that a certain, healthy replay has seen not to be there."""
+    document = case.engine.options.get("capture")
+    if not isinstance(document, dict) or (document.get("verdict"), document.get("certainty")) != ("healthy", "certain"):
+        return set()
+    from draftproof.proof.capture.verdict import CODES, OF_CACHED_REQUESTS
+
+    return {code for name, code in CODES.items() if name not in OF_CACHED_REQUESTS and PAGES[code].area == "ENGINE"}
+
+
+def captured(case: Case) -> list[Finding]:
+    """The findings of a replay, where the case has one (``draftproof.replay/1`` under ``engine.options.capture``)."""
+    document = case.engine.options.get("capture")
+    if not isinstance(document, dict):
+        return []
+    found = []
+    for one in document.get("findings", ()):
+        if one.get("code") in PAGES:
+            evidence = tuple(Evidence(str(e["what"]), str(e["where"])) for e in one.get("evidence", ()))
+            sure, remedy, probe = float(one["confidence"]), str(one["remedy"]), str(one["probe"])
+            found.append(Finding(one["code"], one["severity"], sure, str(one["says"]), evidence, remedy, probe))
+    return found
 
 
 def _completed(finding: Finding) -> Finding:
