@@ -9,7 +9,8 @@ from typing import Any
 from draftproof.proof.break_even import BreakEven, break_even
 from draftproof.proof.case import Case
 from draftproof.proof.comparing import fact
-from draftproof.proof.fingerprints import Fingerprints, Match
+from draftproof.proof.fingerprints import Fingerprints
+from draftproof.proof.likeness import Match
 from draftproof.proof.meanings import Figure, figures
 from draftproof.proof.published import Published, of_drafter, plain_name
 from draftproof.proof.quantities import Acceptance, acceptance
@@ -63,13 +64,13 @@ def report(
     notes: tuple[str, ...] = (),
     pairs: Sequence[Case] = (),
     fingerprints: Fingerprints | None = None,
-    condition: str = "short",
+    condition: str | None = None,
 ) -> Report:
     """``pairs``: comparisons that probes made, judged beside the case; ``condition``: the one of ``fingerprints``
-    that the counts are from."""
+    that the counts are from, None: as the observation says."""
     case, impossible = sane(case)
     it, notes = acceptance(case), (*notes, *impossible)
-    alike = () if fingerprints is None else resembles(it, fingerprints, condition)
+    alike = () if fingerprints is None else resembles(case, fingerprints, condition, pairs)
     return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
 
 
