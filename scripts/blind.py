@@ -1,4 +1,4 @@
-"""The laboratory's blind test on one pair: counts on prompts its fingerprints do not know, 200 runs, results/blind.json.
+"""The laboratory's blind test on one pair: 200 fault runs on prompts that its fingerprints do not know.
 
 Counting is the expensive part; it goes on from --counts where it was interrupted.
 """
@@ -6,7 +6,6 @@ Counting is the expensive part; it goes on from --counts where it was interrupte
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,23 +16,15 @@ import torch
 from draftproof import native
 from draftproof.bench.provenance import provenance
 from draftproof.bench.results import write_result
-from draftproof.bench.workloads import WorkloadPrompt, load_workload
 from draftproof.cli.terminal import rounded
 from draftproof.proof.fingerprints import HEALTHY, Fingerprints, read_fingerprints
 from draftproof.proof.lab.blind import runs_of, summary
 from draftproof.proof.lab.faults import FAULTS, SAME_EFFECT
-from draftproof.proof.lab.pool import Pool, collect, key_of
+from draftproof.proof.lab.pool import Pool, choose, collect
 from draftproof.proof.lab.runs import Laboratory
 
 SCHEMA = "draftproof.blind/1"
 HEALTHY_LIMIT, FIRST_LIMIT = 0.02, 0.90
-
-
-def held_back(files: Sequence[str], used: set[str], limit: int, seed: int) -> list[WorkloadPrompt]:
-    """Prompts that the fingerprints have not seen, of all files alike, in an order that the seed decides."""
-    known = {key_of(p): p for name in files for p in load_workload(name).prompts}
-    order = sorted(set(known) - used, key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
-    return [known[key] for key in order[:limit]]
 
 
 def judged(pool: Pool, prints: Fingerprints, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -95,7 +86,7 @@ def main() -> int:
     if place.weights_sha256 != pair["weights_sha256"]:
         print(f"{arguments.fingerprints}: made for other weights; run make fingerprints first", file=sys.stderr)
         return 2
-    prompts = held_back(arguments.prompts, set(pair["prompts"]), arguments.limit, arguments.seed)
+    prompts = choose(arguments.prompts, arguments.limit, arguments.seed, set(pair["prompts"]))
     faults = [f for f in FAULTS if f.name in prints.accepted]
     pool = collect(place, prompts, faults, prints.conditions, arguments.counts, lambda s: print(s, file=sys.stderr))
     found = judged(pool, prints, arguments)

@@ -24,8 +24,9 @@ def lab(
     target: Annotated[str, typer.Option("--target", "-m", "--model", metavar="TARGET", help=TARGET_HELP)],
     common: CommonFlags,
     prompts: Annotated[
-        str, typer.Option("--prompts", metavar="FILE", help="JSON Lines. [default: demo]", show_default=False)
-    ] = "demo",
+        list[str] | None,
+        typer.Option("--prompts", metavar="FILE", help="JSON Lines; repeatable. [default: demo]", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="Most prompts taken.")] = 12,
     faults: Annotated[
         str, typer.Option("--faults", metavar="all|NAME,…", help="Which faults, by name or by finding code.")
@@ -52,41 +53,34 @@ def lab(
     note(configure_threads(threads), quiet=common.quiet)
     from draftproof.bench.provenance import provenance, short_path
     from draftproof.bench.results import write_result
+    from draftproof.bench.workloads import load_workload
     from draftproof.proof.lab import report
-    from draftproof.proof.lab.pool import collect, key_of
+    from draftproof.proof.lab.pool import choose, collect, key_of
     from draftproof.proof.lab.runs import CONDITIONS, USUAL, Laboratory
     from draftproof.proof.lab.summing import fingerprints as summed
 
     wanted, chosen = _conditions(conditions, CONDITIONS, USUAL), _faults(faults)
-    workload = _workload(prompts, limit, seed)
+    chosen_prompts = choose(prompts or ["demo"], limit, seed)
     place = Laboratory(target, drafter, dtype, device, max_tokens, seed)
-    pool = collect(place, workload.prompts, chosen, wanted, counts, lambda line: note(line, quiet=common.quiet))
+    pool = collect(place, chosen_prompts, chosen, wanted, counts, lambda line: note(line, quiet=common.quiet))
     pair = {
         "target": short_path(target),
         "drafter": short_path(drafter),
         "weights_sha256": place.weights_sha256,
-        "workload": workload.describe(),
+        "workload": [load_workload(name, limit=None).describe() for name in prompts or ["demo"]],
+        "long_tokens": place.long_tokens,
     }
     document: dict[str, Any] = {"schema_version": SCHEMA, "pair": pair, "faults": report.rows(pool)}
     document["provenance"] = provenance(seed)
     if out is not None:
         write_result(out, rounded(document))
     if fingerprints is not None:
-        used = {"prompts": [key_of(p) for p in workload.prompts], "max_tokens": max_tokens, "seed": seed}
+        used = {"prompts": [key_of(p) for p in chosen_prompts], "max_tokens": max_tokens, "seed": seed}
         write_result(fingerprints, summed(pool, wanted, pair | used, document["provenance"]).to_dict())
     if json_output:
         print(json.dumps(rounded(document)))
     else:
         print_trimmed(out_console(), _table(document["faults"], wanted))
-
-
-def _workload(prompts: str, limit: int, seed: int) -> Any:
-    from draftproof.bench.workloads import load_workload
-
-    workload = load_workload(prompts, limit=limit, seed=seed)
-    if len(workload.prompts) < 2:
-        raise UsageError(f"{prompts}: {len(workload.prompts)} prompt; the laboratory needs at least 2")
-    return workload
 
 
 def _conditions(text: str | None, known: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str, ...]:

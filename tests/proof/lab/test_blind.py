@@ -1,4 +1,4 @@
-"""The blind test on counts made by rule: what differs is named, what is the same is declared, what is hidden is none."""
+"""The blind test on counts made by rule: what differs is named, what is the same is declared beforehand."""
 
 from __future__ import annotations
 

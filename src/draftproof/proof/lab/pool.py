@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from draftproof.bench.acceptance import AcceptanceCounts
-from draftproof.bench.workloads import WorkloadPrompt
+from draftproof.bench.workloads import WorkloadPrompt, load_workload
 from draftproof.errors import UsageError
 from draftproof.proof.fingerprints import HEALTHY
 from draftproof.proof.lab.faults import Fault
@@ -17,6 +18,7 @@ from draftproof.proof.lab.runs import Laboratory
 
 SCHEMA = "draftproof.lab-counts/1"
 PIECE = 16  # prompts that are recorded together
+MOST_CHARS = 2000  # of a question: contexts are made long on purpose, not by chance
 Histograms = dict[str, list[int]]  # prompt → rounds by accepted tokens 0 … N
 Pool = dict[str, dict[str, Histograms]]  # fault → condition → prompts
 
@@ -25,6 +27,20 @@ def key_of(prompt: WorkloadPrompt) -> str:
     """A short name that depends on the text alone."""
     text = json.dumps([[m["role"], m["content"]] for m in prompt.messages], ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def choose(files: Sequence[str], limit: int, seed: int, without: Collection[str] = ()) -> list[WorkloadPrompt]:
+    """``limit`` prompts, as many of each file as there are, in an order that the seed alone decides; ``without``:
+    keys of prompts that are taken. Raises UsageError for fewer than two."""
+    orders = []
+    for name in files:
+        known = {key_of(p): p for p in load_workload(name).prompts if len(p.messages[-1]["content"]) <= MOST_CHARS}
+        keys = sorted(set(known) - set(without), key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
+        orders.append([known[key] for key in keys])
+    in_turn = [p for row in itertools.zip_longest(*orders) for p in row if p is not None][:limit]
+    if len(in_turn) < 2:
+        raise UsageError(f"{', '.join(files)}: {len(in_turn)} prompts; the laboratory needs at least 2")
+    return in_turn
 
 
 def collect(

@@ -71,6 +71,11 @@ class Laboratory:
         self._noisy = self._noisy or self._open(NOISE)
         return self._noisy
 
+    @property
+    def long_tokens(self) -> int:
+        """Of a context that is called long, at least."""
+        return max(LONG * max((x.window or 0 for x in self.healthy.spec.layers), default=0), 256)
+
     def on(self, prompts: Sequence[WorkloadPrompt]) -> Session:
         return Session(self, prompts)
 
@@ -170,8 +175,7 @@ class Session:
         """Every prompt late in a conversation whose earlier turns are the other prompts, answered by the target."""
         if self._long is None:
             engine, prompts = self.place.engine, self.prompts
-            window = max((x.window or 0 for x in self.place.healthy.spec.layers), default=0)
-            wanted = max(LONG * window, 256)
+            wanted = self.place.long_tokens
             told = record_texts(engine, self._prompts(None, "short"))
             self._long = []
             for i, prompt in enumerate(prompts):

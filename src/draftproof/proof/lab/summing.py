@@ -55,7 +55,7 @@ def _total(by_prompt: Histograms) -> list[int]:
 
 
 def _deviations(by_prompt: Histograms, keys: Sequence[str]) -> Floats:
-    """Per prompt and position: accepted minus expected, relative to the mean number of rounds (the linearised ratio)."""
+    """Per prompt and position: accepted minus expected, over the mean number of rounds (a ratio, linearised)."""
     table = np.array([by_prompt[k] for k in keys], dtype=float)
     at_least = table[:, ::-1].cumsum(1)[:, ::-1]
     rounds, hits = at_least[:, :1], at_least[:, 1:]
