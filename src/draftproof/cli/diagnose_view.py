@@ -113,6 +113,8 @@ def _cause(cause: Cause) -> RenderableType:
     for evidence in finding.evidence[:_MOST_EVIDENCE]:
         lines.append(_line(f"· {evidence.where}: {evidence.what}", 4))
     lines.append(_line(f"→ {finding.remedy}", 4))
+    if cause.command and cause.command not in finding.remedy:
+        lines.append(Padding(Text(printable(cause.command), style="bold"), (0, 0, 0, 6)))
     return Group(*lines)
 
 

@@ -14,7 +14,7 @@ from draftproof.proof.likeness import Match
 from draftproof.proof.meanings import Figure, figures
 from draftproof.proof.published import Published, of_drafter, plain_name
 from draftproof.proof.quantities import Acceptance, acceptance
-from draftproof.proof.resemblance import resembles
+from draftproof.proof.resemblance import curves, resembles
 from draftproof.proof.sanity import sane
 from draftproof.proof.verdict import Verdict, conclude
 
@@ -45,6 +45,7 @@ class Report:
     break_even: BreakEven | None
     notes: tuple[str, ...] = ()
     resembles: tuple[Match, ...] = ()
+    likely: tuple[tuple[str, tuple[float, ...]], ...] = ()  # name → rates, of the healthy pair and the first matches
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,7 +72,9 @@ def report(
     case, impossible = sane(case)
     it, notes = acceptance(case), (*notes, *impossible)
     alike = () if fingerprints is None else resembles(case, fingerprints, condition, pairs)
-    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
+    likely = () if fingerprints is None else curves(case, fingerprints, condition, alike)
+    verdict = conclude(case, pairs)
+    return Report(case, verdict, it, figures(it), expected(case, it), break_even(case), notes, alike, likely)
 
 
 def expected(case: Case, it: Acceptance, most: int = 3) -> tuple[Expected, ...]:

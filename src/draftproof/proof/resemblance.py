@@ -9,8 +9,8 @@ from pathlib import Path
 
 from draftproof.proof.case import Case, Observation
 from draftproof.proof.comparing import fact
-from draftproof.proof.fingerprints import FingerprintError, Fingerprints, exactly, shipped
-from draftproof.proof.likeness import Match, match
+from draftproof.proof.fingerprints import HEALTHY, NONE, FingerprintError, Fingerprints, exactly, shipped
+from draftproof.proof.likeness import Match, match, rates
 from draftproof.proof.quantities import Acceptance, acceptance
 
 _LONG = 384  # tokens of context, where the fingerprints do not say what they call long
@@ -34,6 +34,18 @@ def resembles(case: Case, prints: Fingerprints, condition: str | None, more: Ite
             "the per-position acceptance and the number of drafts"
         )
     return tuple(match(prints, seen))
+
+
+def curves(
+    case: Case, prints: Fingerprints, condition: str | None, found: Sequence[Match], most: int = 2
+) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Rates by position of the healthy pair and of the first faults, as the laboratory counted them under the
+    condition of the first observation."""
+    where = condition or (condition_of(case.primary, case, prints) if case.primary is not None else "")
+    if where not in prints.conditions:
+        return ()
+    names = [HEALTHY, *[m.name for m in found if m.name not in (HEALTHY, NONE)][:most]]
+    return tuple((name, tuple(rates(prints.counts(name, where), prints.positions).tolist())) for name in names)
 
 
 def condition_of(it: Observation, case: Case, prints: Fingerprints) -> str:

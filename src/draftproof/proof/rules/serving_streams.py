@@ -14,7 +14,7 @@ from draftproof.proof.rules.saying import CANDIDATE, COUNTED, PRIMARY
     "SERVING",
     "error; warning if only the reason to end differs",
     meaning="A streamed answer is not the whole one: pieces are lost, or another reason to end is given.",
-    derived="streamed_lost: streamed text is the whole one with pieces missing; streamed_finish: same text, another reason",
+    derived="streamed_lost: the whole text with pieces missing; streamed_finish: same text, another reason to end",
     remedy='Send the requests with "stream": false until the server\'s stream is mended; upgrade the engine.',
     probe='The same request with "stream": true and false at temperature 0, with the plain model as well.',
     sources=("vllm#42781",),
