@@ -21,6 +21,10 @@ PROMPTS ?= demo
 UNIFORM ?=
 ONLY ?=
 CASES ?= ../shared/data/cases.jsonl
+# JSON Lines that the laboratory takes its prompts from; the blind test takes others than the fingerprints.
+LAB_PROMPTS ?= $(PROMPTS)
+BLIND_PROMPTS ?= $(LAB_PROMPTS)
+FINGERPRINTS := src/draftproof/proof/data/fingerprints/smollm2-135m-dflash.json
 
 BIN := $(VENV)/bin
 UNIFORM_ARG := $(if $(UNIFORM),--uniform-drafter $(UNIFORM))
@@ -31,7 +35,7 @@ SOURCES := src tests scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test conformance conformance-slice conformance-installs conformance-installs-slice vllm \
-  lint format types docs accuracy bench bench-engine bench-drafter bench-serve clean \
+  lint format types docs accuracy fingerprints blind bench bench-engine bench-drafter bench-serve clean \
   conformance-capture story
 
 help:  ## this list
@@ -113,8 +117,16 @@ docs: $(STAMP)  ## drawings, docs/findings.md, docs/engines.md, generated blocks
 	@$(BIN)/python scripts/render_findings.py
 	@$(BIN)/python scripts/render_readme.py
 
-accuracy: $(STAMP)  ## verdicts on collected cases (CASES=file.jsonl) against an expert's, into results/
+accuracy: $(STAMP) blind  ## verdicts on collected cases (CASES=file.jsonl) against an expert's, and the blind test
 	@$(BIN)/python scripts/accuracy.py $(CASES) --out results/accuracy.json
+
+fingerprints: $(STAMP)  ## what each fault does to the shipped pair (half an hour of CPU; goes on where it stopped)
+	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) $(foreach file,$(LAB_PROMPTS),--prompts $(file)) --limit 96 --max-tokens 32 \
+	  --counts build/lab-counts.jsonl --out results/faults.json --fingerprints $(FINGERPRINTS)
+
+blind: $(STAMP)  ## 200 fault runs on prompts the fingerprints do not know, into results/blind.json (goes on, too)
+	@$(BIN)/python scripts/blind.py --drafter $(DRAFTER) --target $(MODEL) --fingerprints $(FINGERPRINTS) \
+	  $(foreach file,$(BLIND_PROMPTS),--prompts $(file)) --counts build/blind-counts.jsonl --out results/blind.json
 
 bench: $(STAMP)  ## equality and speed here, into results/; then make docs
 	@$(BIN)/draftproof bench exactness --model $(MODEL) --drafter $(DRAFTER) --dtype bfloat16 --limit 17 $(BENCH_PROMPTS)
@@ -125,13 +137,11 @@ bench-engine: $(STAMP)  ## many streams, prefix cache, peers (vLLM after make vl
 	@DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/draftproof bench engine --model $(MODEL) \
 	  --drafter $(DRAFTER) --dtype bfloat16 $(UNIFORM_ARG) $(BENCH_PROMPTS)
 
-bench-drafter: $(STAMP)  ## τ by workload as chain and trees, and under every fault, into results/; then make docs
+bench-drafter: $(STAMP)  ## τ by workload as chain and trees, into results/; then make docs
 	@$(BIN)/draftproof evaluate --model $(MODEL) --drafter $(DRAFTER) --limit 40 $(BENCH_PROMPTS) \
 	  --out results/drafter-chain.json
 	@for nodes in 16 32 60; do $(BIN)/draftproof evaluate --model $(MODEL) --drafter $(DRAFTER) --method tree \
 	  --tree-budget $$nodes --limit 40 $(BENCH_PROMPTS) --out results/drafter-tree-$$nodes.json || exit; done
-	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) --prompts $(firstword $(PROMPTS)) --out results/faults.json \
-	  --fingerprints src/draftproof/proof/data/smollm2-135m-dflash.json
 
 bench-serve: $(STAMP)  ## the server under load and faults (SHORT=1: minutes; ONLY=phases), into results/serve.json
 	@$(BIN)/python scripts/bench_serve.py --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS) \

@@ -11,17 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.proof.fingerprints import (
-    HEALTHY,
-    NONE,
-    FingerprintError,
-    Fingerprints,
-    design_effect,
-    exactly,
-    read_fingerprints,
-)
+from draftproof.proof.fingerprints import HEALTHY, NONE, FingerprintError, Fingerprints, exactly, read_fingerprints
+from draftproof.proof.likeness import Match, match, separation
 
 SHAPES = {HEALTHY: [30, 25, 20, 12, 13], "tail": [30, 28, 25, 14, 3], "dead": [95, 4, 1, 0, 0]}
+PROMPTS = 200
 
 
 def drawn(rates: Sequence[float], rounds: int, seed: int) -> list[int]:
@@ -33,38 +27,55 @@ def drawn(rates: Sequence[float], rounds: int, seed: int) -> list[int]:
 
 
 def made(spread: float = 1.0) -> Fingerprints:
-    accepted = {name: {"short": drawn(shape, 2000, 7)} for name, shape in SHAPES.items()}
-    return Fingerprints({}, accepted, {"tail": "ENGINE_CAUSALITY_MISMATCH", "dead": "LM_HEAD_NOT_SHARED"}, spread)
+    """Ten independent rounds a prompt; ``spread``: how many times more its rates scatter than these would."""
+    accepted = {name: {"short": drawn(shape, 10 * PROMPTS, 7)} for name, shape in SHAPES.items()}
+    scatter, each = {}, {}
+    for name, by in accepted.items():
+        total = by["short"]
+        rates = [sum(total[k:]) / sum(total) for k in range(1, 5)]
+        scatter[name] = {"short": [spread * (max(p * (1 - p), 1e-4) / 10) ** 0.5 for p in rates]}
+        each[name] = rates
+    h = each[HEALTHY]
+    correlation = [
+        [(min(a, b) - a * b) / ((a * (1 - a) * b * (1 - b)) ** 0.5) if i != j else 1.0 for j, b in enumerate(h)]
+        for i, a in enumerate(h)
+    ]
+    codes = {"tail": "ENGINE_CAUSALITY_MISMATCH", "dead": "LM_HEAD_NOT_SHARED"}
+    return Fingerprints({}, ["short"], PROMPTS, accepted, scatter, correlation, codes)
+
+
+def of(counts: Sequence[int], prints: Fingerprints | None = None, **more: object) -> list[Match]:
+    return match(prints or made(), {"short": counts}, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_enough_rounds_name_what_made_them(name: str) -> None:
-    best = made().match(drawn(SHAPES[name], 1500, 1), "short")[0]
+    best = of(drawn(SHAPES[name], 1500, 1))[0]
     assert best.name == name and best.probability > 0.95 and best.share == 1.0
 
 
 def test_twenty_rounds_do_not_tell_a_tail_from_health() -> None:
-    assert made().match(drawn(SHAPES["tail"], 20, 2), "short")[0].probability < 0.9
+    assert of(drawn(SHAPES["tail"], 20, 2))[0].probability < 0.9
 
 
 def test_a_fault_at_work_in_half_the_rounds_is_found() -> None:
     mixed = [a + b for a, b in zip(drawn(SHAPES["dead"], 600, 3), drawn(SHAPES[HEALTHY], 600, 4), strict=True)]
-    best = made().match(mixed, "short")[0]
+    best = of(mixed)[0]
     assert best.name == "dead" and best.share == 0.5
 
 
 def test_what_resembles_nothing_is_none_of_these() -> None:
-    assert made().match([0, 0, 1000, 0, 0], "short")[0].name == NONE
+    assert of([0, 0, 1000, 0, 0])[0].name == NONE
 
 
 def test_resembling_rounds_count_less() -> None:
     observed = drawn(SHAPES["tail"], 300, 5)
-    sure, unsure = (made(s).match(observed, "short")[0] for s in (1.0, 20.0))
+    sure, unsure = (of(observed, made(s))[0] for s in (1.0, 4.0))
     assert sure.name == "tail" and unsure.probability < sure.probability
 
 
 def test_probabilities_sum_to_one() -> None:
-    assert sum(m.probability for m in made().match(drawn(SHAPES[HEALTHY], 50, 6), "short")) == pytest.approx(1.0)
+    assert sum(m.probability for m in of(drawn(SHAPES[HEALTHY], 50, 6))) == pytest.approx(1.0)
 
 
 def test_counts_from_curves_and_back() -> None:
@@ -73,12 +84,20 @@ def test_counts_from_curves_and_back() -> None:
         exactly([10, 3, 7])
 
 
-def test_the_design_effect_is_one_for_independent_rounds_and_more_for_prompts_of_their_own() -> None:
-    rng = random.Random(0)
-    alike = [(sum(rng.random() < 0.5 for _ in range(60)), 60) for _ in range(200)]
-    apart = [(60 if i % 2 else 0, 60) for i in range(200)]
-    assert design_effect(alike) < 1.3 and design_effect(apart) > 10
-    assert design_effect([(3, 5)]) == 1.0
+def test_a_fault_that_is_not_known_is_none_of_these_or_one_alike() -> None:
+    unknown = of(drawn([10, 60, 20, 5, 5], 1500, 3))[0]
+    assert unknown.name == NONE
+    assert of(drawn(SHAPES["dead"], 1500, 3), without=("dead",))[0].name == NONE
+
+
+def test_shorter_drafts_are_compared_as_far_as_they_go() -> None:
+    counts = drawn(SHAPES["dead"], 900, 4)
+    assert of([counts[0], counts[1], sum(counts[2:])])[0].name == "dead"
+
+
+def test_separation_grows_with_the_run() -> None:
+    few, many = (separation(made(), "tail", HEALTHY, n) for n in (2, 100))
+    assert 0 < few < many and many > 5
 
 
 @pytest.mark.parametrize(
@@ -86,7 +105,7 @@ def test_the_design_effect_is_one_for_independent_rounds_and_more_for_prompts_of
 )
 def test_what_does_not_fit_is_refused(observed: list[int], condition: str, says: str) -> None:
     with pytest.raises(FingerprintError, match=says):
-        made().match(observed, condition)
+        match(made(), {condition: observed})
 
 
 def test_a_file_is_read_back_and_others_are_refused(tmp_path: Path) -> None:
@@ -100,7 +119,7 @@ def test_a_file_is_read_back_and_others_are_refused(tmp_path: Path) -> None:
 
 
 def test_comparing_needs_no_torch() -> None:
-    code = "import sys, draftproof.proof.fingerprints; sys.exit('torch' in sys.modules)"
+    code = "import sys, draftproof.proof.likeness; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -18,7 +18,9 @@ from draftproof.cli.terminal import note, rounded
 from draftproof.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNAVAILABLE, UsageError
 
 if TYPE_CHECKING:
+    from draftproof.proof.case import Case
     from draftproof.proof.diagnosis import Report
+    from draftproof.proof.fingerprints import Fingerprints
 
 CODES = {"healthy": EXIT_OK, "suspicious": EXIT_FINDINGS, "faulty": EXIT_FINDINGS, "inconclusive": EXIT_UNAVAILABLE}
 
@@ -62,11 +64,12 @@ class EvidenceFlags:
         _evidence("--capture", "DIR", "What draftproof capture recorded; replayed with --drafter and --target."),
     ] = None
     fingerprints: Annotated[
-        Path | None, _evidence("--fingerprints", "FILE", "What faults do to this pair, as draftproof lab saved it.")
+        Path | None,
+        _evidence("--fingerprints", "FILE", "As draftproof lab saved them. [default: those shipped for the drafter]"),
     ] = None
     condition: Annotated[
         str | None,
-        _evidence("--condition", "NAME", "Of the counts: short, long, cached, batch, sampled. [default: short]"),
+        _evidence("--condition", "NAME", "Of the counts: short, long, cached, sampled. [default: as the facts say]"),
     ] = None
     workload: Annotated[
         list[str] | None,
@@ -95,16 +98,13 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
         return
     from draftproof.proof.case import Case
     from draftproof.proof.diagnosis import report
-    from draftproof.proof.fingerprints import read_fingerprints
     from draftproof.proof.gathering import Sources, gather
 
     if evidence.interval is not None and not evidence.metrics:
         raise UsageError("--interval has no effect without --metrics URL")
-    if evidence.condition is not None and evidence.fingerprints is None:
-        raise UsageError("--condition has no effect without --fingerprints FILE")
-    once = ("case", "drafter", "target", "engine", "launch", "capture")
-    several = {name: tuple(getattr(evidence, name) or ()) for name in ("log", "metrics", "workload")}
-    sources = Sources(**{name: getattr(evidence, name) for name in once}, **several)
+    logs, metrics, workload = (tuple(s or ()) for s in (evidence.log, evidence.metrics, evidence.workload))
+    once = (evidence.case, evidence.drafter, evidence.target, evidence.engine, evidence.launch)
+    sources = Sources(*once, logs, metrics, workload, evidence.capture)
     checked(probes)
     key = _key(evidence, probes)
     if probes.endpoint is None or not sources.empty:
@@ -119,8 +119,8 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
             return
         found, pairs, more = probe(probes, plan, found, key)
         notes = (*notes, *more)
-    prints = None if evidence.fingerprints is None else read_fingerprints(evidence.fingerprints)
-    result = report(found, notes, pairs, prints, evidence.condition or "short")
+    prints, said = _fingerprints(evidence, found)
+    result = report(found, (*notes, *said), pairs, prints, evidence.condition)
     if output.save is not None:
         _write(output.save, json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
         note(f"saved {output.save}")
@@ -131,6 +131,21 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
         note(f"drew {output.plot}")
     _show(result, json_output)
     raise typer.Exit(CODES[result.verdict.kind])
+
+
+def _fingerprints(evidence: EvidenceFlags, case: Case) -> tuple[Fingerprints | None, tuple[str, ...]]:
+    """The given ones, else those that ship for the drafter if there are counts to compare, and a note."""
+    from draftproof.proof.fingerprints import read_fingerprints
+    from draftproof.proof.quantities import acceptance
+    from draftproof.proof.resemblance import of_pair
+
+    if evidence.fingerprints is not None:
+        return read_fingerprints(evidence.fingerprints), ()
+    it = acceptance(case)
+    prints, said = of_pair(case, evidence.drafter) if it.curve and it.drafts else (None, "")
+    if prints is None and evidence.condition is not None:
+        raise UsageError("--condition has no effect without fingerprints to compare with: give --fingerprints FILE")
+    return prints, (said,) if said else ()
 
 
 def _show(result: Report, json_output: bool) -> None:

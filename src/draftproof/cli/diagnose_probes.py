@@ -108,7 +108,9 @@ def probe(probes: ProbeFlags, plan: Plan, case: Case, key: str | None) -> tuple[
     server = Endpoint(probes.endpoint, key=key, model=probes.model, timeout=timeout)
     plain = Endpoint(probes.plain_endpoint, key=key, timeout=timeout) if probes.plain_endpoint else None
     raw = probes.raw or RAW
-    note(f"{plan.requests} requests to {server.name} (model {server.model}); raw data in {raw}")
+    model = server.model
+    plan = plan.within(server.max_model_len)
+    note(f"{plan.requests} requests to {server.name} (model {model}); raw data in {raw}")
     try:
         done = run_plan(plan, server, plain, raw, note)
     finally:
@@ -125,5 +127,7 @@ def probe(probes: ProbeFlags, plan: Plan, case: Case, key: str | None) -> tuple[
         replace(pair, origins={**case.origins, "observations.0": str(raw), "observations.1": str(raw)})
         for pair in found.cases(case)
     ]
-    left = (f"no room for {', '.join(plan.left_out)}: raise --max-requests",) if plan.left_out else ()
+    left = [f"no room for {', '.join(plan.left_out)}: raise --max-requests"] if plan.left_out else []
+    if plan.too_long:
+        left.append(f"not probed, the server's context of {server.max_model_len} is short: {', '.join(plan.too_long)}")
     return main, pairs, (*found.notes, *left)

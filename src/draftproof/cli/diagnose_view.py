@@ -10,7 +10,7 @@ from rich.text import Text
 from draftproof.cli.terminal import out_console, print_trimmed, printable
 from draftproof.proof.diagnosis import Expected, Report
 from draftproof.proof.findings import Finding, Page
-from draftproof.proof.fingerprints import Match
+from draftproof.proof.likeness import Match
 from draftproof.proof.meanings import Figure
 from draftproof.proof.verdict import Cause
 
@@ -74,7 +74,8 @@ def print_page(page: Page) -> None:
 def _match(match: Match) -> RenderableType:
     code = f" ({match.code})" if match.code else ""
     share = f", in about {match.share:.0%} of the rounds" if match.share < 1 else ""
-    return _line(f"{match.probability:.0%}  {match.name}{code}{share}")
+    alike = f"; counts do not tell it from {', '.join(match.alike[:4])}" if match.alike else ""
+    return _line(f"{match.probability:.0%}  {match.name}{code}{share}{alike}")
 
 
 def _heading(text: str) -> RenderableType:
@@ -112,6 +113,8 @@ def _cause(cause: Cause) -> RenderableType:
     for evidence in finding.evidence[:_MOST_EVIDENCE]:
         lines.append(_line(f"· {evidence.where}: {evidence.what}", 4))
     lines.append(_line(f"→ {finding.remedy}", 4))
+    if cause.command and cause.command not in finding.remedy:
+        lines.append(Padding(Text(printable(cause.command), style="bold"), (0, 0, 0, 6)))
     return Group(*lines)
 
 

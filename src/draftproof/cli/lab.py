@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,15 +24,16 @@ def lab(
     target: Annotated[str, typer.Option("--target", "-m", "--model", metavar="TARGET", help=TARGET_HELP)],
     common: CommonFlags,
     prompts: Annotated[
-        str, typer.Option("--prompts", metavar="FILE", help="JSON Lines. [default: demo]", show_default=False)
-    ] = "demo",
+        list[str] | None,
+        typer.Option("--prompts", metavar="FILE", help="JSON Lines; repeatable. [default: demo]", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="Most prompts taken.")] = 12,
     faults: Annotated[
         str, typer.Option("--faults", metavar="all|NAME,…", help="Which faults, by name or by finding code.")
     ] = "all",
     conditions: Annotated[
         str | None,
-        typer.Option("--conditions", metavar="NAME,…", help="short, long, cached, batch, sampled. [default: all]"),
+        typer.Option("--conditions", metavar="NAME,…", help="short, long, cached, sampled, batch. [default: first 4]"),
     ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Per answer.")] = 64,
     seed: Annotated[int, typer.Option("--seed", help="Chooses prompts, and draws of sampled answers.")] = 0,
@@ -44,62 +44,48 @@ def lab(
         Path | None, typer.Option("--fingerprints", metavar="FILE", help="Save them here, for diagnose.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Save the curves here.")] = None,
+    counts: Annotated[
+        Path | None, typer.Option("--counts", metavar="FILE", help="Collect counts here; go on from what is there.")
+    ] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """What each known fault would do to this pair: τ and acceptance per position, condition by condition."""
     note(configure_threads(threads), quiet=common.quiet)
     from draftproof.bench.provenance import provenance, short_path
     from draftproof.bench.results import write_result
+    from draftproof.bench.workloads import load_workload
     from draftproof.proof.lab import report
-    from draftproof.proof.lab.runs import CONDITIONS, Laboratory
+    from draftproof.proof.lab.pool import choose, collect, key_of
+    from draftproof.proof.lab.runs import CONDITIONS, USUAL, Laboratory
+    from draftproof.proof.lab.summing import fingerprints as summed
 
-    wanted, chosen = _conditions(conditions, CONDITIONS), _faults(faults)
-    workload = _workload(prompts, limit, seed)
+    wanted, chosen = _conditions(conditions, CONDITIONS, USUAL), _faults(faults)
+    chosen_prompts = choose(prompts or ["demo"], limit, seed)
     place = Laboratory(target, drafter, dtype, device, max_tokens, seed)
-    runs = _runs(place, workload.prompts, chosen, wanted, lambda line: note(line, quiet=common.quiet))
-    pair = {"target": short_path(target), "drafter": short_path(drafter), "workload": workload.describe()}
-    document: dict[str, Any] = {"schema_version": SCHEMA, "pair": pair, "faults": report.rows(runs)}
+    pool = collect(place, chosen_prompts, chosen, wanted, counts, lambda line: note(line, quiet=common.quiet))
+    pair = {
+        "target": short_path(target),
+        "drafter": short_path(drafter),
+        "weights_sha256": place.weights_sha256,
+        "workload": [load_workload(name, limit=None).describe() for name in prompts or ["demo"]],
+        "long_tokens": place.long_tokens,
+    }
+    document: dict[str, Any] = {"schema_version": SCHEMA, "pair": pair, "faults": report.rows(pool)}
     document["provenance"] = provenance(seed)
     if out is not None:
         write_result(out, rounded(document))
     if fingerprints is not None:
-        write_result(fingerprints, rounded(report.fingerprints(runs, pair, document["provenance"]).to_dict()))
+        used = {"prompts": [key_of(p) for p in chosen_prompts], "max_tokens": max_tokens, "seed": seed}
+        write_result(fingerprints, summed(pool, wanted, pair | used, document["provenance"]).to_dict())
     if json_output:
         print(json.dumps(rounded(document)))
     else:
         print_trimmed(out_console(), _table(document["faults"], wanted))
 
 
-def _workload(prompts: str, limit: int, seed: int) -> Any:
-    from draftproof.bench.workloads import load_workload
-
-    workload = load_workload(prompts, limit=limit, seed=seed)
-    if len(workload.prompts) < 2:
-        raise UsageError(f"{prompts}: {len(workload.prompts)} prompt; the laboratory needs at least 2")
-    return workload
-
-
-def _runs(
-    place: Any, prompts: Any, faults: list[Any], conditions: tuple[str, ...], say: Callable[[str], None]
-) -> dict[str, Any]:
-    """Counts of the healthy pair and of every fault that can show on it."""
-    from draftproof.proof.fingerprints import HEALTHY
-
-    runs = {HEALTHY: place.run(prompts, None, conditions, say)}
-    for fault in faults:
-        reason = fault.unfit(place.healthy.spec)
-        if reason is not None:
-            say(f"{fault.name}: left out, {reason}")
-            continue
-        found = place.run(prompts, fault, conditions, say)
-        if found:
-            runs[fault.name] = found
-    return runs
-
-
-def _conditions(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+def _conditions(text: str | None, known: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str, ...]:
     if text is None:
-        return known
+        return usual
     names = tuple(filter(None, text.split(",")))
     unknown = [n for n in names if n not in known]
     if unknown or not names:

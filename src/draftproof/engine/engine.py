@@ -21,7 +21,7 @@ from draftproof.engine.checks import check_constrained, check_request
 from draftproof.engine.constraint import ConstraintMaker
 from draftproof.engine.core import EngineCore
 from draftproof.engine.detokenize import IncrementalDetokenizer
-from draftproof.engine.options import EngineOptions, LengthPolicy
+from draftproof.engine.options import DRAFTER_OPTIONS, EngineOptions, LengthPolicy
 from draftproof.engine.policy import Costs
 from draftproof.engine.request import Request
 from draftproof.engine.rng import RequestRng
@@ -89,14 +89,22 @@ class Engine:
 
     def with_drafter(self, make: DrafterMaker, **changes: Any) -> Engine:
         """Another engine on the same target, with another drafter and the same options but for ``changes``."""
-        drafter = make(self.target)
-        given = {f.name: getattr(self.options, f.name) for f in fields(self.options) if f.name != "tree_budget"}
-        if self.options.method == "tree":
+        return self.around(self.target, make(self.target), **changes)
+
+    def around(self, target: Target, drafter: Drafter | None = None, **changes: Any) -> Engine:
+        """Another engine on ``target`` (this one's, or one that stands in for it), with the same options but for
+        ``changes``."""
+        of_drafter = ("tree_budget", *(DRAFTER_OPTIONS if drafter is None else ()))
+        given = {f.name: getattr(self.options, f.name) for f in fields(self.options) if f.name not in of_drafter}
+        if drafter is not None and self.options.method == "tree":
             given["tree_budget"] = self.options.tree_budget
-        options = EngineOptions.make(drafter.name, given | changes)
-        opened = OpenedTarget(self.target, self.tokenizer, list(self._notes))
-        _refuse_tree(self._names["target"], self.target, options)
-        return type(self)._of(opened, drafter, options, self._names | {"drafter": drafter.name})
+        if drafter is None:
+            given["method"] = "none"
+        options = EngineOptions.make(drafter.name if drafter else None, given | changes)
+        opened = OpenedTarget(target, self.tokenizer, list(self._notes))
+        _refuse_tree(self._names["target"], target, options)
+        names = self._names | {"drafter": drafter.name if drafter else "none"}
+        return type(self)._of(opened, drafter, options, names)
 
     @classmethod
     def _of(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from draftproof.errors import UsageError
 
 LengthPolicy = Literal["adaptive", "fixed"]
-_DRAFTER_OPTIONS = ("num_speculative_tokens", "tree_budget", "length_policy", "draft_sample_method")
+DRAFTER_OPTIONS = ("num_speculative_tokens", "tree_budget", "length_policy", "draft_sample_method")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class EngineOptions:
         options = cls(**given)
         options._check_values()
         if drafter is None:
-            useless = [n for n in _DRAFTER_OPTIONS if n in given]
+            useless = [n for n in DRAFTER_OPTIONS if n in given]
             if useless:
                 raise UsageError(f"{useless[0]} has no effect without a drafter")
             if given.get("method", "none") != "none":

@@ -9,11 +9,12 @@ from typing import Any
 from draftproof.proof.break_even import BreakEven, break_even
 from draftproof.proof.case import Case
 from draftproof.proof.comparing import fact
-from draftproof.proof.fingerprints import Fingerprints, Match
+from draftproof.proof.fingerprints import Fingerprints
+from draftproof.proof.likeness import Match
 from draftproof.proof.meanings import Figure, figures
 from draftproof.proof.published import Published, of_drafter, plain_name
 from draftproof.proof.quantities import Acceptance, acceptance
-from draftproof.proof.resemblance import resembles
+from draftproof.proof.resemblance import curves, resembles
 from draftproof.proof.sanity import sane
 from draftproof.proof.verdict import Verdict, conclude
 
@@ -44,6 +45,7 @@ class Report:
     break_even: BreakEven | None
     notes: tuple[str, ...] = ()
     resembles: tuple[Match, ...] = ()
+    likely: tuple[tuple[str, tuple[float, ...]], ...] = ()  # name → rates, of the healthy pair and the first matches
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -63,14 +65,16 @@ def report(
     notes: tuple[str, ...] = (),
     pairs: Sequence[Case] = (),
     fingerprints: Fingerprints | None = None,
-    condition: str = "short",
+    condition: str | None = None,
 ) -> Report:
     """``pairs``: comparisons that probes made, judged beside the case; ``condition``: the one of ``fingerprints``
-    that the counts are from."""
+    that the counts are from, None: as the observation says."""
     case, impossible = sane(case)
     it, notes = acceptance(case), (*notes, *impossible)
-    alike = () if fingerprints is None else resembles(it, fingerprints, condition)
-    return Report(case, conclude(case, pairs), it, figures(it), expected(case, it), break_even(case), notes, alike)
+    alike = () if fingerprints is None else resembles(case, fingerprints, condition, pairs)
+    likely = () if fingerprints is None else curves(case, fingerprints, condition, alike)
+    verdict = conclude(case, pairs)
+    return Report(case, verdict, it, figures(it), expected(case, it), break_even(case), notes, alike, likely)
 
 
 def expected(case: Case, it: Acceptance, most: int = 3) -> tuple[Expected, ...]:

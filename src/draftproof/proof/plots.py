@@ -13,7 +13,7 @@ from draftproof.intervals import wilson
 from draftproof.proof.curves import band, nearest
 from draftproof.proof.diagnosis import Report
 
-_OBSERVED, _BAND, _FAULTS = "#1f4e79", "#8fbf8f", ("#c0504d", "#d99a3d")
+_OBSERVED, _BAND, _HEALTHY, _FAULTS = "#1f4e79", "#8fbf8f", "#2e7d32", ("#c0504d", "#d99a3d")
 _COLOURS = {"faulty": "#b03a2e", "suspicious": "#b9770e", "inconclusive": "#5d6d7e", "healthy": "#1e8449"}
 
 
@@ -44,11 +44,10 @@ def draw(report: Report) -> Any:
     edges = band(it.method, len(positions))
     if edges is not None:
         axes.fill_between(positions, *edges, color=_BAND, alpha=0.35, lw=0, label="healthy: low line … best published")
-    low = report.verdict.kind != "healthy"
-    for (curve, share), colour in zip(nearest(it.curve, it.drafts) if low else [], _FAULTS, strict=False):
-        shown = curve.rates[: len(positions)]
-        name = f"{curve.label} ({curve.source}), likeness {share:.0%}"
-        axes.plot(range(1, len(shown) + 1), shown, "--", color=colour, lw=1.3, marker=".", label=name)
+    for (name, curve), colour in zip(_compared(report), (_HEALTHY, *_FAULTS), strict=False):
+        shown = curve[: len(positions)]
+        if shown:
+            axes.plot(range(1, len(shown) + 1), shown, "--", color=colour, lw=1.3, marker=".", label=name)
     _observed(axes, report, positions)
     axes.set(xlabel="position in the draft", ylabel="share of drafts accepted up to here", ylim=(0, 1.02))
     axes.set_xticks(positions if len(positions) <= 16 else positions[::2])
@@ -59,6 +58,19 @@ def draw(report: Report) -> Any:
     axes.legend(fontsize=8, frameon=False, loc="upper right")
     axes.set_title(_title(report), loc="left", fontsize=10.5, color=_COLOURS[report.verdict.kind])
     return figure
+
+
+def _compared(report: Report) -> list[tuple[str, tuple[float, ...]]]:
+    """What to draw beside the observation: this pair's own fingerprints, healthy first, else posted faults."""
+    it = report.acceptance
+    if report.likely:
+        sure = {match.name: match.probability for match in report.resembles}
+        return [(f"{name} in the laboratory, {sure.get(name, 0.0):.0%}", curve) for name, curve in report.likely]
+    if report.verdict.kind == "healthy":
+        return []
+    posted = nearest(it.curve, it.drafts)
+    faults = [(f"{curve.label} ({curve.source}), likeness {share:.0%}", curve.rates) for curve, share in posted]
+    return [("", ()), *faults]
 
 
 def _observed(axes: Any, report: Report, positions: list[int]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from draftproof.proof.case import Case
+from draftproof.proof.commands import command
 from draftproof.proof.comparing import comparisons
 from draftproof.proof.findings import HIGH, Finding, Question
 from draftproof.proof.quantities import acceptance
@@ -48,13 +49,15 @@ _EXPLAINS = {"error": 1.0, "warning": 0.6, "info": 0.1}
 
 @dataclass(frozen=True)
 class Cause:
-    """``probability``: that this one explains what is seen, as if exactly one of the causes (or none) did."""
+    """``probability``: that this one explains what is seen, as if exactly one of the causes (or none) did;
+    ``command``: the remedy to type or the line to change, empty where none is known."""
 
     finding: Finding
     probability: float
+    command: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"probability": round(self.probability, 3), **self.finding.to_dict()}
+        return {"probability": round(self.probability, 3), **self.finding.to_dict(), "command": self.command}
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ def conclude(case: Case, pairs: Sequence[Case] = ()) -> Verdict:
     counting = [finding for finding in found if finding.counts and finding.code != "HEALTHY"]
     kind = _kind(case, counting)
     kept = tuple(f for f in found if f.code != "HEALTHY" or (kind == "healthy" and case.observations))
-    causes = rank([finding for finding in kept if _is_cause(finding)])
+    ranked = rank([finding for finding in kept if _is_cause(finding)])
+    causes = tuple(replace(cause, command=command(case, cause.finding.code)) for cause in ranked)
     others = tuple(finding for finding in kept if not _is_cause(finding))
     questions = (
         *_relevant(judged.questions, kept),

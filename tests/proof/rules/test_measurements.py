@@ -191,6 +191,15 @@ PAIRS: dict[str, list[tuple[str, Case, Case]]] = {
         ("error", case(run(tool_calls_ok=7, tool_calls_total=20), run(PLAIN, tool_calls_ok=20, tool_calls_total=20), workload={"streaming": True}), case(run(tool_calls_ok=7, tool_calls_total=20), run(PLAIN, tool_calls_ok=8, tool_calls_total=20), workload={"streaming": True})),
         ("error", case(run(output="reasoning_truncated"), run(PLAIN, output="ok"), reasoning_parser="qwen3"), case(run(output="ok"), run(PLAIN, output="ok"), reasoning_parser="qwen3")),
     ],
+    "STREAM_DIFFERS": [
+        ("error", case(run(streamed_lost=1)), case(run(outcome="ok"))),
+        ("warning", case(run(streamed_finish=2)), case(run(streamed_finish=0))),
+        ("candidate", case(run(streamed_differs=1)), case(run(streamed_differs=0))),
+    ],
+    "USAGE_MISCOUNTED": [
+        ("warning", case(run(usage_wrong=3)), case(run(usage_wrong=0))),
+        ("warning", case(run(usage_streamed=1)), case(run())),
+    ],
     "VISION_POSITION_FAULT": [
         ("error", case(run({"image": True}, **LOW), run({"image": False}, **GOOD)), case(run({"image": True}, **GOOD), run({"image": False}, **GOOD))),
         ("error", case(run({"image": True}, outcome="http_500"), run({"image": False}, outcome="ok")), case(run({"image": True}, outcome="http_500"), run({"image": False}, outcome="http_500"))),

@@ -32,6 +32,12 @@ class Faults:
     counters: bool = True
     text_shift: int = 0
     delay: float = 0.0
+    stream_drops: int = 0
+    stream_ends: str = "length"
+    usage_more: int = 0
+    stream_usage_more: int = 0
+    most_tokens: int | None = None
+    retry_after: str = "0.01"
 
 
 @dataclass
@@ -72,7 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._allowed():
             return
         if self.path == "/v1/models":
-            return self._send(200, json.dumps({"data": [{"id": "tiny"}]}))
+            limit = {"max_model_len": self.state.faults.most_tokens} if self.state.faults.most_tokens else {}
+            return self._send(200, json.dumps({"data": [{"id": "tiny", **limit}]}))
         if not self.state.faults.counters:
             return self._send(404, "{}")
         c = self.state.counts
@@ -96,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         with state.lock:
             state.requests.append(body)
             if len(state.requests) <= faults.refuse:
-                return self._send(429, "{}", {"Retry-After": "0.01"})
+                return self._send(429, "{}", {"Retry-After": faults.retry_after})
             state.running += 1
             state.most_running = max(state.most_running, state.running)
             many = state.running > 1
@@ -132,13 +139,21 @@ class _Handler(BaseHTTPRequestHandler):
             else WORDS[faults.text_shift :] + WORDS[: faults.text_shift]
         )
         text = json.dumps({"summary": "s", "steps": []}) if "response_format" in body else " ".join(words)
-        usage = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 128}
+        if faults.most_tokens is not None and len(prompt) // 4 > faults.most_tokens:
+            said = f"This model's maximum context length is {faults.most_tokens} tokens"
+            return self._send(400, json.dumps({"error": {"message": said}}))
+        more = faults.stream_usage_more if body.get("stream") else 0
+        usage = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 128 + faults.usage_more + more}
         if not body.get("stream"):
             choice = {"message": {"content": text}, "finish_reason": "length"}
             return self._send(200, json.dumps({"choices": [choice], "usage": usage}))
         parts = [{"choices": [{"delta": {"content": text[i : i + 40]}}]} for i in range(0, len(text), 40)]
+        del parts[1 : 1 + faults.stream_drops]
         if not faults.cut_stream:
-            parts += [{"choices": [{"delta": {}, "finish_reason": "length"}]}, {"choices": [], "usage": usage}]
+            parts += [
+                {"choices": [{"delta": {}, "finish_reason": faults.stream_ends}]},
+                {"choices": [], "usage": usage},
+            ]
         lines = "".join(f"data: {json.dumps(part)}\n\n" for part in parts)
         self._send(200, lines + ("" if faults.cut_stream else "data: [DONE]\n\n"))
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from draftproof.proof.runtime.endpoint import Answer, Ask, Endpoint
-from draftproof.proof.runtime.probe_plan import make_plan
-from draftproof.proof.runtime.probing import divergence, repeats
+from draftproof.proof.runtime.probe_plan import Group, make_plan
+from draftproof.proof.runtime.probing import Measured, against_whole, divergence, repeats
 from proof.runtime.fake_server import Faults, serving
 
 
@@ -97,6 +97,48 @@ def test_bad_answers_are_partial_results(probe, faults: Faults) -> None:
     wrong = next(name for name in words if getattr(faults, name))
     assert any(words[wrong] in note for note in found["notes"])
     assert found["verdict"] != "healthy" or wrong != "html"
+
+
+@pytest.mark.parametrize(
+    ("faults", "code", "verdict"),
+    [
+        (Faults(stream_drops=1), "STREAM_DIFFERS", "faulty"),
+        (Faults(stream_ends="stop"), "STREAM_DIFFERS", "suspicious"),
+        (Faults(usage_more=1), "USAGE_MISCOUNTED", "suspicious"),
+        (Faults(stream_usage_more=3), "USAGE_MISCOUNTED", "suspicious"),
+    ],
+)
+def test_what_reaches_the_client_is_checked(probe, faults: Faults, code: str, verdict: str) -> None:
+    status, found, _ = probe(faults)
+    assert (status, found["verdict"]) == (1, verdict) and code in codes(found)
+    assert "STREAM_DIFFERS" not in codes(found) or code == "STREAM_DIFFERS"
+
+
+def test_a_server_with_little_context_is_not_accused(probe) -> None:
+    code, found, state = probe(Faults(most_tokens=900))
+    assert (code, found["verdict"]) == (0, "healthy"), codes(found)
+    assert max(len(body["messages"][0]["content"]) // 4 for body in state.requests) < 900
+
+
+def test_a_stream_with_lost_pieces_is_told_from_another_text() -> None:
+    def measured(text: str) -> Measured:
+        return Measured(Group("x", "", (Ask("p"),)), [Answer(text=text, finish_reason="stop")])
+
+    assert against_whole(measured("one two three"), measured("one three")) == {"streamed_lost": 1}
+    assert against_whole(measured("one two three"), measured("one 2 three")) == {"streamed_differs": 1}
+    assert against_whole(measured("one"), measured("one")) == {}
+
+
+def test_a_server_that_asks_for_a_date_or_for_ever_is_waited_for_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("draftproof.proof.runtime.endpoint.time.sleep", slept.append)
+    for asked, tries in (("99999", 1), ("Wed, 21 Oct 2099 07:28:00 GMT", 1), ("nonsense", 4), ("nan", 4), ("inf", 1)):
+        slept.clear()
+        with serving(Faults(refuse=9, retry_after=asked)) as (url, state):
+            endpoint = Endpoint(url)
+            assert "HTTP 429" in (endpoint.ask(Ask("x")).error or "")
+            endpoint.close()
+        assert len(state.requests) == tries and all(0 < seconds <= 60 for seconds in slept)
 
 
 def test_a_key_is_sent_and_never_shown(shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

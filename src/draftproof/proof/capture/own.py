@@ -101,7 +101,8 @@ class RecordingDrafter:
             starts.append(len(ids))
             live.rows = []
         requests = [request for request, _ in told]
-        logits = torch.stack([draft.logits for _, draft in told if draft.logits is not None])
+        wide = [draft.wide(self.inner.spec.vocab_size) for _, draft in told]
+        logits = torch.stack([rows for rows in wide if rows is not None])
         top = torch.topk(logits, min(self.recorder.settings.top, logits.shape[-1]), dim=-1)
         plan = self.inner.block_plan(pool, requests)
         anchors = torch.tensor([request.token_ids[-1] for request in requests])

@@ -24,7 +24,7 @@ NOISE = 0.08  # of a fine-tuned target: standard deviation of a change, in those
 class Fault:
     """``code``: what diagnose calls it. ``change`` None: the fault lies outside the drafter, in ``plain_prompts``
     (no chat template), ``noisy_target`` or ``greedy_drafts`` (at temperature 1). ``unfit``: why it cannot show on
-    this drafter. ``only``: the one condition it shows in, None: all."""
+    this drafter. ``only``: the one condition it shows in, None: all. ``one_by_one``: needs requests after another."""
 
     name: str
     code: str
@@ -35,6 +35,7 @@ class Fault:
     plain_prompts: bool = False
     noisy_target: bool = False
     greedy_drafts: bool = False
+    one_by_one: bool = False
 
 
 def _made_by(make: type[DFlashDrafter]) -> Change:
@@ -226,6 +227,7 @@ FAULTS: tuple[Fault, ...] = (
         "STATE_LEAK_BETWEEN_REQUESTS",
         "a request begins with the drafter's context of the one before",
         _made_by(faulty.Leaking),
+        one_by_one=True,
     ),
     Fault("half-precision", "DRAFT_FP16_OVERFLOW", "context is made in float16", _made_by(faulty.HalfPrecision)),
     Fault(
@@ -245,5 +247,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault("target-finetuned", "TARGET_IS_FINETUNE", "the target's weights have moved", noisy_target=True),
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}
-# Faults that are the same in effect, or nearly, and cannot be told apart by acceptance counts.
-SAME_EFFECT: tuple[frozenset[str], ...] = ()
+# Explanations that acceptance counts cannot tell apart for a reason that holds for every pair, with the reason.
+SAME_EFFECT: tuple[tuple[frozenset[str], str], ...] = (
+    (
+        frozenset({"healthy", "window-off-by-one"}),
+        "one key at the far edge of a window carries too little weight to move acceptance",
+    ),
+    (
+        frozenset({"head-random", "head-overwritten", "vocabulary-unmapped"}),
+        "each makes the drafter name unrelated tokens: next to nothing is accepted, wherever and whenever",
+    ),
+)

@@ -1,52 +1,21 @@
-"""From the laboratory's counts to a fingerprint file and to the table of what each fault costs."""
+"""The table of what each fault costs, from the laboratory's counts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from draftproof.bench.acceptance import AcceptanceCounts
-from draftproof.proof.fingerprints import HEALTHY, Fingerprints, design_effect, exactly
-from draftproof.proof.lab.faults import BY_NAME, SAME_EFFECT
-from draftproof.proof.lab.runs import Counts
-
-SIGNIFICANT = 0.05  # a fault whose τ lies this much of (τ - 1) below the healthy one shows
+from draftproof.proof.fingerprints import HEALTHY
+from draftproof.proof.lab.faults import BY_NAME
+from draftproof.proof.lab.pool import Histograms, Pool
 
 
-def fingerprints(runs: Mapping[str, Counts], pair: Mapping[str, Any], provenance: Mapping[str, Any]) -> Fingerprints:
-    """``runs``: counts per condition of ``healthy`` and of every fault."""
-    spread = max(design_effect(per_prompt(counts)) for counts in runs[HEALTHY].values())
-    return Fingerprints(
-        pair=pair,
-        accepted={
-            name: {condition: exactly(counts.at_least) for condition, counts in by.items()} for name, by in runs.items()
-        },
-        codes={name: BY_NAME[name].code for name in runs if name != HEALTHY},
-        spread=spread,
-        same=[sorted(group) for group in SAME_EFFECT],
-        provenance=provenance,
-    )
-
-
-def per_prompt(counts: AcceptanceCounts) -> list[tuple[int, int]]:
-    """(accepted tokens, rounds) of every prompt."""
-    if counts.groups is None:
-        return []
-    labels = np.array(counts.groups)
-    drafted = counts.depths > 0
-    return [
-        (int(counts.accepted[drafted & (labels == name)].sum()), int((drafted & (labels == name)).sum()))
-        for name in dict.fromkeys(counts.groups)
-    ]
-
-
-def rows(runs: Mapping[str, Counts]) -> list[dict[str, Any]]:
+def rows(pool: Pool) -> list[dict[str, Any]]:
     """Per fault: τ and rates by condition, and how much of the healthy τ - 1 is left."""
-    healthy = runs[HEALTHY]
+    counted = {name: {c: counts_of(h) for c, h in by.items()} for name, by in pool.items()}
+    healthy = counted[HEALTHY]
     table = []
-    for name, by in runs.items():
+    for name, by in counted.items():
         conditions = {}
         for condition, counts in by.items():
             base = healthy[condition].tau
@@ -69,3 +38,10 @@ def rows(runs: Mapping[str, Counts]) -> list[dict[str, Any]]:
             }
         )
     return table
+
+
+def counts_of(by_prompt: Histograms) -> AcceptanceCounts:
+    """Rounds by accepted tokens, per prompt, as counts with prompts for groups."""
+    most = max(len(row) for row in by_prompt.values()) - 1
+    rounds = [(most, k, key) for key, row in by_prompt.items() for k, n in enumerate(row) for _ in range(n)]
+    return AcceptanceCounts.from_rounds([(depth, k) for depth, k, _ in rounds], [key for *_, key in rounds])

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -83,6 +84,7 @@ class Endpoint:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(timeout, connect=10.0))
         self._model = model
+        self.max_model_len: int | None = None  # of the model that was listed, once it is asked for
 
     def close(self) -> None:
         self._client.close()
@@ -102,10 +104,13 @@ class Endpoint:
         if response.status_code in (401, 403):
             raise UnavailableError(f"--endpoint {self.name}: HTTP {response.status_code}; give --api-key-env VAR")
         listed = _json(response.text)
-        names = [one.get("id") for one in listed.get("data", []) if isinstance(one, dict)] if listed else []
+        data = listed.get("data") if listed else None
+        names = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else []
         if response.status_code != 200 or not names or not isinstance(names[0], str):
             what = "an HTML page" if response.text.lstrip()[:1] == "<" else f"HTTP {response.status_code}"
             raise UnavailableError(f"--endpoint {self.name}: /v1/models gives {what}, no list of models; give --model")
+        limit = listed["data"][0].get("max_model_len") if listed else None
+        self.max_model_len = limit if type(limit) is int and limit > 0 else None
         return names[0]
 
     def metrics(self) -> Scrape | None:
@@ -122,7 +127,10 @@ class Endpoint:
             answer, wait = self._once(ask)
             if wait is None or attempt == _RETRIES:
                 return answer
-            time.sleep(min(wait if wait > 0 else 2.0**attempt, _PATIENCE))
+            if wait > _PATIENCE:
+                answer.error = f"HTTP {answer.status}: the server asks to wait {wait:.0f} s, too long for a probe"
+                return answer
+            time.sleep(wait if wait > 0 else 2.0**attempt)
         return answer
 
     def _once(self, ask: Ask) -> tuple[Answer, float | None]:
@@ -243,10 +251,15 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def _seconds(text: str | None) -> float:
+    """Of a Retry-After header, which is a number or a date; 0 where it says nothing that can be read."""
     try:
-        return max(0.0, float(text)) if text else 0.0
+        return max(0.0, float(text or 0))
     except ValueError:
-        return 1.0
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(text or "").timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _kind(error: Exception) -> str:

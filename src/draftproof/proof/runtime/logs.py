@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import IO
 
 from draftproof.proof.runtime import llama_log, sglang_log, vllm_log
@@ -19,9 +19,8 @@ from draftproof.proof.runtime.windows import Window
 
 # One of these stands in every line that any parser wants.
 WORDS = (
-    b"ccept", b"raft tok", b"rafts", b"n_draft", b"eval time", b"Avg generation", b"rror", b"ailed", b"assert",
-    b"ASSERT", b"KV cache group", b"suboptimal", b"draft_logits", b"cannot run", b"not yet supported", b"DFlash",
-    b"dflash", b"speculative", b"version", b"build:",
+    b"ccept", b"raft", b"eval time", b"Avg generation", b"rror", b"ailed", b"assert", b"ASSERT", b"KV cache group",
+    b"suboptimal", b"cannot run", b"not yet supported", b"lash", b"speculative", b"version", b"build:",
 )  # fmt: skip
 _FAULT = re.compile(
     r"Error\b|Exception\b|GGML_ASSERT|\bfailed\b|out of memory|illegal memory access|Xid|KV cache group could be|"
@@ -107,7 +106,8 @@ class _Reader:
 
     def line(self, number: int, line: str) -> None:
         self.last = number
-        self.steps = sglang_log.interval(line) or self.steps
+        if "decode_log_interval=" in line:
+            self.steps = sglang_log.interval(line) or self.steps
         found = self._windows(line)
         for window in found:
             self.window(window, number)
@@ -115,7 +115,8 @@ class _Reader:
             return
         if load := vllm_log.load(line):
             self._load(vllm_log.replica(line), load)
-        elif timing := llama_log.eval_speed(line):
+            return
+        if timing := llama_log.eval_speed(line):
             self.facts.eval_ms += timing[0]
             self.facts.eval_tokens += timing[1]
         elif done := self.summary.line(line):
@@ -126,7 +127,7 @@ class _Reader:
             self._keep(number, line)
 
     def _windows(self, line: str) -> list[Window | str]:
-        if vllm_log.MARK.search(line) or "Per-position acceptance rate:" in line:
+        if ("Spec" in line and vllm_log.MARK.search(line)) or "Per-position acceptance rate:" in line:
             return vllm_log.windows(line)
         return sglang_log.windows(line, self.steps) or llama_log.windows(line)
 
@@ -134,7 +135,8 @@ class _Reader:
         if isinstance(window, str):
             self.facts.unusable[window] = self.facts.unusable.get(window, 0) + 1
         else:
-            self.facts.tally.add(replace(window, line=number))
+            window.line = number
+            self.facts.tally.add(window)
 
     def _load(self, replica: str, load: dict[str, float]) -> None:
         self.facts.tally.load(replica, load["running"], load["tok_s"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from random import Random
@@ -19,6 +20,7 @@ _SCHEMA = {
 }
 _TOKENS_PER_RECORD = 32  # about, in common vocabularies
 _LONG = 3600  # tokens: several blocks of any prefix cache, and three prompts make 10,000 look-ups
+_ROOM = 1.5  # times the tokens that a text is thought to have, with the answer
 _SHORT: dict[str, Any] = {"concurrency": 1, "context_tokens": 40}
 
 
@@ -38,18 +40,33 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """``left_out``: groups for which the allowed number of requests is too small."""
+    """``left_out``: groups for which the allowed number of requests is too small; ``too_long``: for which the
+    server's context is."""
 
     groups: tuple[Group, ...]
     left_out: tuple[str, ...] = ()
+    too_long: tuple[str, ...] = ()
 
     @property
     def requests(self) -> int:
         return sum(len(group.asks) for group in self.groups)
 
+    def within(self, max_tokens: int | None) -> Plan:
+        """Without the groups whose prompts are too long for the server, where it says how long they may be."""
+        kept = [g for g in self.groups if g.conditions.get("context_tokens", 0) * _ROOM <= (max_tokens or math.inf)]
+        names = {g.name for g in kept}
+        kept = [g for g in kept if g.against is None or g.against in names]
+        gone = [g.name for g in self.groups if g not in kept]
+        return replace(self, groups=tuple(kept), too_long=tuple(gone))
+
 
 def make_plan(
-    *, max_requests: int, max_concurrency: int, window: int | None = None, plain: bool = False, seed: int | None = None
+    *,
+    max_requests: int,
+    max_concurrency: int,
+    window: int | None = None,
+    plain: bool = False,
+    seed: int | None = None,
 ) -> Plan:
     """Groups in order of what they tell, as many as fit. ``window``: of the drafter's sliding layers, if known.
     ``seed``: of the first words that keep prompts out of caches; by default other ones each time."""

@@ -18,6 +18,7 @@ from draftproof.proof.runtime.probe_plan import Group, Plan
 from draftproof.proof.runtime.prometheus import increase, metrics_of
 
 _FOREIGN = 1.25  # more generated tokens than this factor of ours: others use the server too
+_SHORT_PROMPT = 100  # tokens
 _NEAR_TIE = 0.1  # nats between the two best tokens; numerics alone may turn these round
 
 
@@ -131,6 +132,9 @@ def _observation(one: Measured, by_name: dict[str, Measured]) -> Observation:
     metrics["outcome"] = _outcome(one)
     if good and sum(repeats(answer.text) for answer in good) * 2 > len(good):
         metrics["output"] = "degenerate_repetition"
+    metrics |= counted_wrong(one)
+    if one.group.name == "streamed" and "cold" in by_name:
+        metrics |= against_whole(by_name["cold"], one)
     if one.group.name == "cold" and "plain" in by_name:
         metrics |= _against_plain(one, by_name["plain"])
     conditions = {"temperature": 0, **one.group.conditions}
@@ -171,6 +175,40 @@ def _against_plain(one: Measured, plain: Measured) -> dict[str, Any]:
     return found
 
 
+def against_whole(whole: Measured, streamed: Measured) -> dict[str, int]:
+    """How many streamed answers are not the whole ones to the same prompts, by what differs."""
+    found: Counter[str] = Counter()
+    for one, piece in zip(whole.answers, streamed.answers, strict=False):
+        if one.error or piece.error:
+            continue
+        counts = (one.completion_tokens, piece.completion_tokens)
+        if piece.whole != one.whole:
+            found["streamed_lost" if _lacks(piece.whole, one.whole) else "streamed_differs"] += 1
+        elif piece.finish_reason != one.finish_reason:
+            found["streamed_finish"] += 1
+        elif None not in counts and counts[0] != counts[1]:
+            found["usage_streamed"] += 1
+    return dict(found)
+
+
+def _lacks(piece: str, whole: str) -> bool:
+    """Is ``piece`` the text with some of it missing, and nothing changed or added?"""
+    letters = iter(whole)
+    return len(piece) < len(whole) and all(letter in letters for letter in piece)
+
+
+def counted_wrong(one: Measured) -> dict[str, int]:
+    """Answers of short prompts that were cut at ``max_tokens`` and count another number of tokens."""
+    if one.group.conditions.get("context_tokens", 0) > _SHORT_PROMPT:
+        return {}  # those may have been cut by the model's own limit
+    wrong = sum(
+        answer.finish_reason == "length" and answer.completion_tokens not in (None, ask.max_tokens)
+        for ask, answer in zip(one.group.asks, one.answers, strict=True)
+        if answer.error is None
+    )
+    return {"usage_wrong": wrong} if wrong else {}
+
+
 def divergence(one: Answer, other: Answer) -> tuple[int, float | None] | None:
     """(index of the first different token, gap of the two best log-probabilities there); None if the texts agree or
     one was not answered. Without log-probabilities: words, and no gap."""
@@ -196,21 +234,7 @@ def repeats(text: str) -> bool:
 
 
 def _remarks(by_name: dict[str, Measured]) -> Iterator[str]:
-    """What no rule judges: streamed answers that are not the whole ones, a schema that is not followed."""
-    cold, streamed = by_name.get("cold"), by_name.get("streamed")
-    if cold is not None and streamed is not None:
-        for whole, piece in zip(cold.answers, streamed.answers, strict=False):
-            if whole.error or piece.error:
-                continue
-            if piece.text != whole.text:
-                place = divergence(whole, piece)
-                yield f"streamed and whole answer to one prompt differ from word {place[0] if place else 0} on"
-            elif piece.finish_reason != whole.finish_reason:
-                yield f"streamed: finish_reason {piece.finish_reason}, whole: {whole.finish_reason}"
-            elif None not in (piece.completion_tokens, whole.completion_tokens) and (
-                piece.completion_tokens != whole.completion_tokens
-            ):
-                yield f"streamed: {piece.completion_tokens} tokens counted, whole: {whole.completion_tokens}"
+    """What no rule judges: a schema that is not followed, a template that does not think."""
     schema = by_name.get("schema")
     ended = [a for a in schema.answers if not a.error and a.finish_reason == "stop"] if schema is not None else []
     broken = [answer for answer in ended if not _is_json(answer.text)]

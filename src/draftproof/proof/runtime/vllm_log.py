@@ -18,6 +18,11 @@ _FIELDS = {
     "k": re.compile(r"Number of speculative tokens:\s*(\d+)"),
 }
 _RATES = re.compile(r"Per-position acceptance rate:\s*((?:-?[\d.]+|nan)(?:,\s*(?:-?[\d.]+|nan))*)")
+# What releases print today, in one search; whatever is written otherwise is looked for field by field.
+_USUAL = re.compile(
+    r"Mean acceptance length: (\d+\.?\d*), .{0,200}?Accepted: (\d+) tokens, Drafted: (\d+) tokens, "
+    r"Per-position acceptance rate: (\d\.\d+(?:, \d\.\d+)*), "
+)
 _STAMP = re.compile(r"\b(\d{2}-\d{2} \d{2}:\d{2}:\d{2}|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2})")
 _REPLICA = re.compile(r"^\s*(?:([\w.-]+)\s*\|\s*)?(?:\((\w+) pid=(\d+)\))?")
 _ENGINE = re.compile(r"\bEngine (\d{3}):")
@@ -38,7 +43,7 @@ def replica(line: str) -> str:
 
 def windows(line: str) -> list[Window | str]:
     """Every window of a line (two processes may have glued theirs together), or why one is unusable."""
-    starts = [found.start() for found in MARK.finditer(line)]
+    starts = [found.start() for found in MARK.finditer(line)] if "Spec" in line else []
     if not starts and "Per-position acceptance rate" in line:
         starts = [0]  # the head of the line was lost
     ends = [*starts[1:], len(line)]
@@ -47,11 +52,15 @@ def windows(line: str) -> list[Window | str]:
 
 
 def _window(text: str, head: dict[str, str | None]) -> Window | str:
+    if usual := _USUAL.search(text):
+        length, accepted, drafted, rates = usual.groups()
+        each = [float(rate) for rate in rates.split(", ")]
+        return window_of(accepted=float(accepted), drafted=float(drafted), length=float(length), rates=each, **head)
     got = {name: float(found.group(1)) for name, pattern in _FIELDS.items() if (found := pattern.search(text))}
     if "accepted" not in got or "drafted" not in got:
         return "the line is cut: no accepted or drafted tokens"
-    rates = _RATES.search(text)
-    listed = [float(rate) for rate in rates.group(1).split(",")] if rates else None
+    printed = _RATES.search(text)
+    listed = [float(rate) for rate in printed.group(1).split(",")] if printed else None
     if listed is None and "k" in got:
         listed = []
     made = window_of(accepted=got["accepted"], drafted=got["drafted"], length=got.get("length"), rates=listed, **head)

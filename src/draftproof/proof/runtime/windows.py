@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _ROUNDING = 0.006  # lengths are printed with two decimals
 
 
-@dataclass(frozen=True)
+@dataclass
 class Window:
     """``drafts``: verify steps with at least one drafted token, None if the line does not settle it; ``estimated``:
     the number of drafts follows from an interval of the engine, not from counts. ``hits``: drafts that accepted at

@@ -33,6 +33,9 @@ def install() -> None:
         return
     if settings is None or Runs.recorder is not None:
         return
+    # The carried copy and an installed draftproof may both be found: the first one records.
+    if sys.__dict__.setdefault(MARK, __name__) != __name__:
+        return
     from .recorder import Recorder
 
     Runs.recorder = Recorder(settings)

@@ -93,8 +93,9 @@ def agreement(wiring: Wiring, truth: Truth, requests: Sequence[RequestTrace], *,
         _observe(drafter, pool, [(seqs[r.name], step) for r, step in active], truth)
         asked = [DraftRequest(seqs[r.name], _Ended(step.end, step.anchor), len(step.drafts)) for r, step in active]
         for (_, step), draft in zip(active, drafter.propose(pool, asked), strict=True):
-            assert draft.logits is not None
-            same, tied = _compare(draft.logits, step, truth)
+            logits = draft.wide(truth.target.info.vocab_size)
+            assert logits is not None
+            same, tied = _compare(logits, step, truth)
             equal, near, tokens = equal + same, near + tied, tokens + len(step.drafts)
         if first_only and equal + near < tokens:
             break
