@@ -108,7 +108,8 @@ def old_runner() -> Path | None:
     named = os.environ.get("DRAFTPROOF_TEST_OLD_RUNNER")
     places = [Path(named)] if named else []
     cache = Path.home() / ".cache" / "draftproof" / "installs"
-    places += [cache / "vllm-0.20.1" / "vllm" / "v1" / "worker" / "gpu_model_runner.py"]
+    trees = ("vllm-0.20.1-whole", "vllm-0.20.1")
+    places += [cache / tree / "vllm" / "v1" / "worker" / "gpu_model_runner.py" for tree in trees]
     return next((place for place in places if place.is_file()), None)
 
 
