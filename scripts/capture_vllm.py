@@ -37,6 +37,7 @@ class Case:
     expected: tuple[str, ...]
     max_tokens: int = 32
     prompts: int = 4
+    capture: bool = True
 
 
 def prompts(model: str, count: int) -> list[list[int]]:
@@ -85,6 +86,7 @@ def run(
                 "prompts": [list(row) for row in ids[: case.prompts]],
                 "max_tokens": case.max_tokens,
                 "rounds": 2000,
+                "capture": case.capture,
             }
             for case in cases
         ],
