@@ -103,8 +103,9 @@ def diagnose(evidence: EvidenceFlags, probes: ProbeFlags, output: ReportFlags, j
     if evidence.condition is not None and evidence.fingerprints is None:
         raise UsageError("--condition has no effect without --fingerprints FILE")
     once = ("case", "drafter", "target", "engine", "launch", "capture")
-    several = {name: tuple(getattr(evidence, name) or ()) for name in ("log", "metrics", "workload")}
-    sources = Sources(**{name: getattr(evidence, name) for name in once}, **several)
+    given_once: dict[str, Any] = {name: getattr(evidence, name) for name in once}
+    several: dict[str, Any] = {name: tuple(getattr(evidence, name) or ()) for name in ("log", "metrics", "workload")}
+    sources = Sources(**given_once, **several)
     checked(probes)
     key = _key(evidence, probes)
     if probes.endpoint is None or not sources.empty:
