@@ -37,6 +37,7 @@ class Case:
     expected: tuple[str, ...]
     max_tokens: int = 32
     prompts: int = 4
+    capture: bool = True
 
 
 def prompts(model: str, count: int) -> list[list[int]]:
@@ -85,6 +86,7 @@ def run(
                 "prompts": [list(row) for row in ids[: case.prompts]],
                 "max_tokens": case.max_tokens,
                 "rounds": 2000,
+                "capture": case.capture,
             }
             for case in cases
         ],
@@ -108,7 +110,8 @@ def old_runner() -> Path | None:
     named = os.environ.get("DRAFTPROOF_TEST_OLD_RUNNER")
     places = [Path(named)] if named else []
     cache = Path.home() / ".cache" / "draftproof" / "installs"
-    places += [cache / "vllm-0.20.1" / "vllm" / "v1" / "worker" / "gpu_model_runner.py"]
+    trees = ("vllm-0.20.1-whole", "vllm-0.20.1")
+    places += [cache / tree / "vllm" / "v1" / "worker" / "gpu_model_runner.py" for tree in trees]
     return next((place for place in places if place.is_file()), None)
 
 

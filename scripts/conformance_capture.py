@@ -60,6 +60,20 @@ def cases(slice_only: bool) -> list[Case]:
     return found
 
 
+def timed() -> list[Case]:
+    """The same answers without and with a capture, twice."""
+    return [Case(f"{kind}-{i}", (MENDED,), (), 40, 2, kind == "on") for i in (1, 2) for kind in ("off", "on")]
+
+
+def overhead(folder: Path) -> dict[str, Any] | None:
+    """Processor seconds of all threads with a capture, relative to those without: the machine may be busy."""
+    file = folder / "answers.json"
+    answered = json.loads(file.read_text())["cases"] if file.is_file() else []
+    spent = {one["name"]: one["cpu_seconds"] for one in answered if one["name"].startswith(("on-", "off-"))}
+    on, off = (sum(value for name, value in spent.items() if name.startswith(kind)) for kind in ("on-", "off-"))
+    return {"cpu_seconds": spent, "relative": on / off - 1} if on and off else None
+
+
 def row(case: Case, result: Replay, path: Path) -> dict[str, Any]:
     """What was said of one case, and whether that is right and the only thing said."""
     capture = read_capture(path)
@@ -107,7 +121,8 @@ def main() -> int:
     if given.captures is None:
         model = capture_vllm.folder_for_others(given.target)
         ids = capture_vllm.prompts(model, max(case.prompts for case in wanted))
-        answers = capture_vllm.run(given.target, given.drafter, wanted, folder, ids, capture_vllm.old_runner())
+        every = wanted if given.slice else [*wanted, *timed()]
+        answers = capture_vllm.run(given.target, given.drafter, every, folder, ids, capture_vllm.old_runner())
         (folder / "answers.json").write_text(json.dumps(answers))
     rows = []
     for case in wanted:
@@ -120,7 +135,7 @@ def main() -> int:
     engine = rows[0]["engine"]
     rows = [{key: value for key, value in r.items() if key != "engine"} for r in rows]
     document = {"schema_version": SCHEMA, "engine": engine, "cases": rows, "right": sum(r["right"] for r in rows)}
-    write_result(given.out, document | {"provenance": provenance()})
+    write_result(given.out, document | {"overhead": overhead(folder), "provenance": provenance()})
     wrong = [r["case"] for r in rows if not r["right"]]
     print(
         f"{len(rows) - len(wrong)} of {len(rows)} cases named rightly"

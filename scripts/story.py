@@ -39,10 +39,12 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bot
 </style>
 <h1>The story, run for real</h1>
 <p>One drafter ({{ drafter }}) in engines that are known to be right or wrong: what each tool says, from what it can
-know. τ is tokens per round, bonus included.</p>
-<table><tr><th>engine<th>known<th>τ<th>accepted up to position 1, 2, …<th>diagnose, counters and files<th>replay
-<th>right
-{% for r in rows %}<tr><td>{{ r.engine }}<td>{{ r.known | join(", ") or "healthy" }}<td>{{ "%.2f" | format(r.tau) }}
+know. τ is tokens per round, bonus included. Engines with few rounds ran two prompts only: their τ shows that nothing
+crashes, and is not to be compared with the others.</p>
+<table><tr><th>engine<th>known<th>rounds<th>τ<th>accepted up to position 1, 2, …
+<th>diagnose, counters and files<th>replay<th>right
+{% for r in rows %}<tr><td>{{ r.engine }}<td>{{ r.known | join(", ") or "healthy" }}<td>{{ r.rounds }}
+<td>{{ "%.2f" | format(r.tau) }}
 <td>{% for x in r.curve %}{{ "%.2f" | format(x) }} {% endfor %}<td>{{ r.diagnose.verdict }}:
 {% for c in r.diagnose.codes %}<code>{{ c }}</code> {% endfor %}<td>{{ r.replay.verdict }}, {{ r.replay.certainty }}
 <br>{{ r.replay.said | join(", ") }}<br><small>{{ r.replay.says }}</small>

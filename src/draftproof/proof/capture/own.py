@@ -158,7 +158,8 @@ class RecordingDrafter:
             "fc.weight": w.fc,
             "hidden_norm.weight": w.hidden_norm,
             "norm.weight": w.norm,
-            "mask_row": self.inner._mask_row.to(self.inner._target.info.dtype),
+            # As it lies in memory: the scale of the block's inputs is no part of it.
+            "mask_row": table[self.inner.spec.mask_token_id] if w.mask_embedding is None else w.mask_embedding,
             "embedding_sample": table[torch.tensor(sample_ids(len(table)), device=table.device)],
         }
         if w.head is not None:

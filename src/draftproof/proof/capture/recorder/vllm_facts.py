@@ -46,7 +46,7 @@ def facts(config: Any, model: Any, runner: Any, runner_name: str) -> dict[str, A
 def backend(model: Any) -> str | None:
     try:
         return type(model.model.layers[0].self_attn.attn.impl).__name__
-    except AttributeError:
+    except (AttributeError, IndexError):
         return None
 
 
@@ -95,7 +95,7 @@ def rope(model: Any) -> dict[str, Any] | None:
     try:
         embedding = model.model.layers[0].self_attn.rotary_emb
         return {"theta": float(embedding.base), "rotary_dim": int(embedding.rotary_dim)}
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         return None
 
 

@@ -30,7 +30,7 @@ def weights_stage(capture: Capture, truth: Truth) -> Stage:
     for name, make in mine.items():
         if name in recorded:
             checked += 1
-            wrong += _hashed(name, recorded[name], make(), truth)
+            wrong += _hashed(name, recorded[name], make(), truth, capture.manifest.drafter.get("mask_token_id"))
         elif name in capture.probes:
             checked += 1
             wrong += _probed(name, capture.probes[name], make())
@@ -88,7 +88,9 @@ def _target_head(truth: Truth) -> Tensor:
     return truth.target.embedding if head is None else head.weight
 
 
-def _hashed(name: str, entry: dict[str, Any], mine: Tensor, truth: Truth) -> list[tuple[str, str, str]]:
+def _hashed(
+    name: str, entry: dict[str, Any], mine: Tensor, truth: Truth, their_mask: int | None
+) -> list[tuple[str, str, str]]:
     shape = list(mine.shape)
     if entry.get("sha256") == digest(mine):
         return []
@@ -101,11 +103,11 @@ def _hashed(name: str, entry: dict[str, Any], mine: Tensor, truth: Truth) -> lis
         return [(name, f"{name} has shape {theirs} instead of {shape}", _fault(name, "shape"))]
     if entry.get("dtype") != str(mine.dtype).removeprefix("torch."):
         return [(name, f"{name} is kept as {entry.get('dtype')}, not {mine.dtype}", _fault(name, "dtype"))]
-    kind = _what(name, entry["sha256"], mine, truth)
+    kind = _what(name, entry["sha256"], mine, truth, their_mask)
     return [(name, f"{name} is {kind[0]}", kind[1])]
 
 
-def _what(name: str, theirs: str, mine: Tensor, truth: Truth) -> tuple[str, str]:
+def _what(name: str, theirs: str, mine: Tensor, truth: Truth, their_mask: int | None) -> tuple[str, str]:
     """What is there instead, as far as a hash can tell."""
     if theirs == digest(torch.zeros_like(mine)):
         return "all zeros", _fault(name, "zeros")
@@ -113,7 +115,10 @@ def _what(name: str, theirs: str, mine: Tensor, truth: Truth) -> tuple[str, str]
         for label, table in (("embedding", truth.target.embedding), ("head", _target_head(truth))):
             if table.shape[1] == mine.shape[1] and len(table) >= len(mine) and theirs == digest(table[: len(mine)]):
                 return f"the target's {label}, its first {len(mine)} rows", "head-overwritten"
-    if name == "mask_row" and theirs == digest(truth.target.embedding[truth.healthy.spec.mask_token_id]):
+    table, mask = truth.target.embedding, truth.healthy.spec.mask_token_id
+    if name == "mask_row" and their_mask not in (None, mask) and theirs == digest(table[their_mask]):
+        return f"the row of token {their_mask}, not that of the mask token {mask}", "mask-token-wrong"
+    if name == "mask_row" and theirs == digest(table[mask]):
         return "the table's row, not the released mask vector", "other:MASK_EMBEDDING_NOT_LOADED"
     return "neither the file's nor zeros", _fault(name, "other")
 
