@@ -70,9 +70,15 @@ def _evaluation(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield f"τ of {engine['drafter'].rstrip('/').rpartition('/')[2]}, {way}", ", ".join(found)
 
 
+def _installs(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    what = f"`doctor` on {len(document['releases'])} installed releases of vLLM and SGLang, versions hidden"
+    yield what, f"{document['right']} of {document['cells']} cells of the version matrix right"
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
     "draftproof.exactness/1": _exactness,
     "draftproof.speed/1": _speed,
     "draftproof.engine/1": _streams,
     "draftproof.evaluate/1": _evaluation,
+    "draftproof.installs/1": _installs,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from draftproof.bench.tables_drafter import evaluation, faults
 from draftproof.bench.tables_engine import engine_sections
+from draftproof.bench.tables_installs import releases, remarks
 
 PLAIN = "plain"
 LABELS = {
@@ -213,6 +214,11 @@ def fault_curves(document: Mapping[str, Any]) -> str:
     return f"{table(*faults(document))}\n{said}; {_where(document)}.\n"
 
 
+def installs(document: Mapping[str, Any]) -> str:
+    said = " ".join(remarks(document))
+    return f"{table(*releases(document))}\n{said}\n\n{_where(document)}.\n"
+
+
 def _where(document: Mapping[str, Any]) -> str:
     origin = document["provenance"]
     return f"`{origin['command']}`, {origin['machine']['cpu']}, {origin['time'][:10]}"
@@ -224,4 +230,5 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.engine/1": engine_load,
     "draftproof.evaluate/1": drafter_worth,
     "draftproof.lab/1": fault_curves,
+    "draftproof.installs/1": installs,
 }

@@ -61,7 +61,7 @@ def _integrity(install: Mapping[str, Any], by_code: Mapping[str, Finding]) -> st
     if "INSTALL_UNFINISHED" in by_code:
         return f"could not be told: {by_code['INSTALL_UNFINISHED'].says}"
     if "integrity" not in install:
-        return "was not verified"
+        return "was not verified (level integrity was not asked for)"
     loaded = extensions(install)
     text = f"is complete ({verified:,} files verified{loaded and ', ' + loaded})"
     return f"{text}, but {'; '.join(also)}" if also else text
