@@ -160,9 +160,12 @@ def started_install(python: Path, site: Path, folder: Path) -> tuple[subprocess.
 
 
 def sound(site: Path) -> bool:
-    """One distribution, nothing moved aside, and every file as in an undisturbed install of it."""
+    """One distribution, nothing moved aside, its last step done (pip writes RECORD anew, with INSTALLER in it), and
+    every file as in an undisturbed install of it."""
     entries = [e for e in site.iterdir() if e.name.startswith(("sglang-", "~"))]
     if len(entries) != 1 or not all((entries[0] / name).exists() for name in ("RECORD", "INSTALLER")):
+        return False
+    if f"{entries[0].name}/INSTALLER," not in (entries[0] / "RECORD").read_text():
         return False
     version = entries[0].name.removeprefix("sglang-").removesuffix(".dist-info")
     return contents(fetch(f"sglang=={version}", whole=True) / "sglang") == contents(site / "sglang")
