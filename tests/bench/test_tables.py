@@ -7,6 +7,7 @@ from pathlib import Path
 
 from draftproof.bench import tables
 from draftproof.bench.headlines import headlines
+from draftproof.bench.tables_installs import releases, remarks
 
 ORIGIN = {"command": "draftproof x", "machine": {"cpu": "a CPU"}, "time": "2026-12-03T09:00:00"}
 
@@ -39,6 +40,22 @@ def test_what_faults_leave() -> None:
     }
     text = tables.render(document)
     assert text and "| x | y | – | 1.30 | 25 % |" in text and "| healthy | as trained | 2.00 | 2.20 | 100 % |" in text
+
+
+def test_what_doctor_told_of_installs() -> None:
+    right, wrong = ({"wanted": "yes", "got": got, "level": "behaviour"} for got in ("yes", "no"))
+    release = {"cells": {"a": right, "b": wrong}, "seconds": {"source": 0.5, "behaviour": 2.0}}
+    document = {
+        "releases": {"vllm==0.20.1": release, "vllm==0.9.0": release},
+        "killed_installs": [{"sound": False, "found": ["INSTALL_INCOMPLETE"]}, {"sound": True, "found": []}],
+    }
+    head, rows = releases(document)
+    assert [row[0] for row in rows] == ["vllm 0.9.0", "vllm 0.20.1"] and rows[0][1:3] == ["1 of 2", "2"]
+    assert len(head) == len(rows[0])
+    assert list(remarks(document)) == [
+        "Of 2 installs killed at a random moment 1 were left unsound: 1 of these were found, and 0 of the 1 sound ones "
+        "accused."
+    ]
 
 
 def test_headlines_of_every_kept_result_and_of_none() -> None:

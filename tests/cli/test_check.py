@@ -90,6 +90,18 @@ def test_usage(shell, drafter, target, words, said):
     assert said in shell.err and len([line for line in shell.err.splitlines() if line.startswith("error")]) == 1
 
 
+@pytest.mark.parametrize("value", ["64", 0, -1, 64.0, True, [64], {}, "6" * 3_000_000])
+def test_a_size_that_is_none_is_said_with_its_line(shell, tmp_path, target, value):
+    for place in (None, "dflash_config"):
+        config = sliding()
+        (config if place is None else config[place])["block_size"] = value
+        assert shell("check", str(write(tmp_path / "d", config)), "-t", str(target), "-q") == 2
+        assert "block_size = " in shell.err and "config.json, line" in shell.err and len(shell.err) < 500
+    wrong = write(tmp_path / "t", {**TARGET, "vocab_size": value})
+    assert shell("check", str(write(tmp_path / "d", sliding())), "-t", str(wrong), "-q") == 2
+    assert "vocab_size = " in shell.err and "t/config.json, line" in shell.err
+
+
 def test_a_launch_line_is_corrected(shell, drafter, target):
     line = LINE.format(t=target, d=drafter) + "--max-num-batched-tokens 64 --api-key sk-secret --max-model-len 8k "
     line += "--speculative-config.num_speculative_tokens 8"

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from draftproof.cli.doctor import split_host
+from draftproof.cli.doctor import chosen_hosts, split_host
 from draftproof.cli.main import main
 from draftproof.proof.case import read_case
 from draftproof.proof.rules import judge
@@ -169,6 +169,10 @@ def test_nothing_installed_is_a_fault_not_a_good_answer(tmp_path: Path, capsys: 
     [
         (["--level", "all"], "--level"),
         (["--timeout", "1"], "--timeout"),
+        (["--engine", "vllm==0.20.1"], "--engine vllm"),
+        (["--engine", "a;b"], "no name of a distribution"),
+        (["--python", "/etc"], "without bin/python"),
+        (["--prefix", "{venv}"], "--python {venv}/bin/python"),
         (["--ssh", "a", "--ssh", "a"], "twice"),
         (["--ssh", "a", "--python", "p"], "--python"),
         (["--ssh", "-oProxyCommand=x"], "no host name"),
@@ -176,10 +180,24 @@ def test_nothing_installed_is_a_fault_not_a_good_answer(tmp_path: Path, capsys: 
         (["--drafter", ".", "--level", "source"], "--drafter"),
     ],
 )
-def test_flags_that_cannot_be_meant(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", *words]) == 2
+def test_flags_that_cannot_be_meant(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyvenv.cfg").touch()
+    assert main(["doctor", *(word.format(venv=tmp_path) for word in words)]) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert said.format(venv=tmp_path) in error and error.count("\n") == 1
+
+
+def test_an_environment_may_be_named_by_its_folder() -> None:
+    (host,) = chosen_hosts(sys.prefix, None, [])
+    assert host.python == str(Path(sys.prefix) / "bin" / "python")
+
+
+def test_an_answer_is_not_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--python", "/nowhere/python", "--quiet"]) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("is or has no such Python: No such file") == 1 and "--python PATH" in out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -38,24 +39,28 @@ def test_the_whole_install_gives_no_finding(folder: Path) -> None:
 
 
 def test_hashing_keeps_up_with_sha256sum(folder: Path) -> None:
-    """The same files, both warm, by turns, as many processes as threads; the best of three each."""
+    """The same files, all warm, by turns, as many processes as threads; the best of three each. Some builds of
+    sha256sum do without the processor's own instructions for it; openssl does not, and is measured where it is."""
     info = next(folder.glob("*.dist-info"))
     listed = [str(record.located(str(folder), path)) for path, digest, _ in record.entries(str(info)) if digest]
     files = [name for name in listed if not name.endswith(".pyc")]
     text = "\0".join(files).encode()
     size = sum(os.path.getsize(name) for name in files)
     count = str(record.workers())
-    parallel = ["xargs", "-0", "-P", count, "-n", "64", "sha256sum"]
-    ours, theirs = [], []
+    parallel = ["xargs", "-0", "-P", count, "-n", "64"]
+    peers = {"sha256sum": ["sha256sum"], "openssl": ["openssl", "dgst", "-sha256", "-r"]}
+    times: dict[str, list[float]] = {name: [] for name, words in peers.items() if shutil.which(words[0])}
+    ours = []
     for _ in range(ROUNDS):
-        began = time.perf_counter()
-        subprocess.run(parallel, input=text, stdout=subprocess.DEVNULL, check=True)
-        theirs.append(time.perf_counter() - began)
+        for name, seconds in times.items():
+            began = time.perf_counter()
+            subprocess.run([*parallel, *peers[name]], input=text, stdout=subprocess.DEVNULL, check=True)
+            seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
         found = record.verify(str(info), lambda: False)
         ours.append(time.perf_counter() - began)
         assert found["finished"] and found["verified"] == found["listed"]
-    ratio = min(theirs) / min(ours)
+    ratios = {name: min(seconds) / min(ours) for name, seconds in times.items()}
     keep(
         "hashing",
         {
@@ -64,9 +69,10 @@ def test_hashing_keeps_up_with_sha256sum(folder: Path) -> None:
             "bytes": size,
             "threads": int(count),
             "doctor_mb_per_s": size / min(ours) / 1e6,
-            "sha256sum_mb_per_s": size / min(theirs) / 1e6,
-            "ratio": ratio,
-            "seconds": {"doctor": ours, "sha256sum": theirs},
+            "sha256sum_mb_per_s": size / min(times["sha256sum"]) / 1e6,
+            "ratio": ratios["sha256sum"],
+            "openssl_ratio": ratios.get("openssl"),
+            "seconds": {"doctor": ours, **times},
         },
     )
-    assert ratio >= 0.7
+    assert min(ratios.values()) >= 0.7

@@ -89,10 +89,16 @@ def _served(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "server, hostile and generated requests", f"{bad} of {sum(attacks)} answered wrongly"
 
 
+def _installs(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    what = f"`doctor` on {len(document['releases'])} installed releases of vLLM and SGLang, versions hidden"
+    yield what, f"{document['right']} of {document['cells']} cells of the version matrix right"
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
     "draftproof.exactness/1": _exactness,
     "draftproof.speed/1": _speed,
     "draftproof.engine/1": _streams,
     "draftproof.evaluate/1": _evaluation,
     "draftproof.serve-bench/2": _served,
+    "draftproof.installs/1": _installs,
 }

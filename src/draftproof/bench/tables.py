@@ -7,6 +7,7 @@ from typing import Any
 
 from draftproof.bench.tables_drafter import evaluation, faults
 from draftproof.bench.tables_engine import engine_sections
+from draftproof.bench.tables_installs import releases, remarks
 from draftproof.bench.tables_serve import serve_captions, serve_checks, serve_scale, serve_streams
 
 PLAIN = "plain"
@@ -232,6 +233,11 @@ def fault_curves(document: Mapping[str, Any]) -> str:
     return f"{table(*faults(document))}\n{said}; {_where(document)}.\n"
 
 
+def installs(document: Mapping[str, Any]) -> str:
+    said = " ".join(remarks(document))
+    return f"{table(*releases(document))}\n{said}\n\n{_where(document)}.\n"
+
+
 def _where(document: Mapping[str, Any]) -> str:
     origin = document["provenance"]
     return f"`{origin['command']}`, {origin['machine']['cpu']}, {origin['time'][:10]}"
@@ -244,4 +250,5 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.evaluate/1": drafter_worth,
     "draftproof.lab/1": fault_curves,
     "draftproof.serve-bench/2": served,
+    "draftproof.installs/1": installs,
 }

@@ -24,7 +24,8 @@ class WhereFlags:
     """Which interpreter, folder or hosts."""
 
     python: Annotated[
-        str | None, typer.Option("--python", metavar="PATH", help="Another environment's interpreter. [default: this]")
+        str | None,
+        typer.Option("--python", metavar="PATH", help="Another environment, or its interpreter. [default: this]"),
     ] = None
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="DIR", help="A plain folder (pip install --target DIR).")
@@ -71,7 +72,7 @@ def doctor(
     if timeout < 5:
         raise UsageError(f"--timeout {timeout:g} is out of range: it must be at least 5 seconds")
     levels = chosen_levels(level or [], drafter)
-    wish = Wish(engine, levels, timeout, None if drafter is None else read_config(drafter))
+    wish = Wish(chosen_engine(engine), levels, timeout, None if drafter is None else read_config(drafter))
     with Watcher(hosts, quiet=quiet) as watcher:
         answers = ask(hosts, wish, watcher)
     judged = [
@@ -96,12 +97,37 @@ def chosen_hosts(python: str | None, prefix: str | None, ssh: list[str]) -> list
     from draftproof.proof.install.hosts import Host
 
     if not ssh:
-        return [Host(None, python, prefix)]
+        return [Host(None, _interpreter(python), _packages(prefix))]
     if python is not None:
         raise UsageError(f"--python {python} has no effect with --ssh; write --ssh HOST:{python}")
     if len(set(ssh)) < len(ssh):
         raise UsageError("--ssh names a host twice")
     return [Host(*split_host(text), prefix) for text in ssh]
+
+
+def _interpreter(given: str | None) -> str | None:
+    """``--python`` may name an environment's folder: its interpreter is meant."""
+    if given is None or not Path(given).is_dir():
+        return given
+    inside = Path(given) / "bin" / "python"
+    if not inside.exists():
+        raise UsageError(f"--python {given} is a folder without bin/python")
+    return str(inside)
+
+
+def _packages(given: str | None) -> str | None:
+    if given is not None and (Path(given) / "pyvenv.cfg").exists():
+        raise UsageError(f"--prefix {given} is an environment, no folder of packages; use --python {given}/bin/python")
+    return given
+
+
+def chosen_engine(given: str | None) -> str | None:
+    """The name of a distribution. Raises UsageError for anything else, a version among it: doctor finds that out."""
+    if given is None or re.fullmatch(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", given):
+        return given
+    name, equals, version = given.partition("==")
+    why = f"; the version is what doctor finds out: --engine {name}" if equals and version else ""
+    raise UsageError(f"--engine {given!r} is no name of a distribution{why}")
 
 
 def split_host(text: str) -> tuple[str, str | None]:

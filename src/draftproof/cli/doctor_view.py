@@ -103,9 +103,10 @@ def _card(case: Case, findings: tuple[Finding, ...], width: int) -> list[Any]:
         parts.append(_levels(case, install))
         for table in (*_facts(install, width), *_drafter(install)):
             parts += [Text(""), table]
+    answer = closing(case, findings)
     for finding in findings:
-        parts += [Text(""), _finding(finding, width)]
-    return [*parts, Text(""), _wrapped(closing(case, findings), width, "bold")]
+        parts += [Text(""), _finding(finding, width, told=answer)]
+    return [*parts, Text(""), _wrapped(answer, width, "bold")]
 
 
 def _levels(case: Case, install: dict[str, Any]) -> Table:
@@ -217,11 +218,14 @@ def _drafter(install: dict[str, Any]) -> list[Any]:
     return [table]
 
 
-def _finding(finding: Finding, width: int) -> Text:
+def _finding(finding: Finding, width: int, told: str) -> Text:
+    """``told``: the last line, which need not be read twice."""
     style = _STYLES[finding.severity]
     text = Text()
-    text.append(f"{finding.severity} {finding.code}\n", style)
-    text.append(_wrapped(finding.says, width, "", "  "))
+    text.append(f"{finding.severity} {finding.code}", style)
+    if finding.says != told:
+        text.append("\n")
+        text.append(_wrapped(finding.says, width, "", "  "))
     if finding.severity != "info":
         text.append("\n")
         text.append(_wrapped(f"→ {finding.remedy}", width, "dim", "  "))

@@ -12,6 +12,7 @@ from draftproof.proof.case import Case, Engine
 from draftproof.proof.engines import engines
 from draftproof.proof.engines.matrix import Row, rows
 from draftproof.proof.files.drafter import Found, read_drafter
+from draftproof.proof.files.sizes import must_be_sizes
 from draftproof.proof.files.target import FoundTarget, read_target
 from draftproof.proof.findings import Area
 from draftproof.proof.fit import FitRow, fit
@@ -85,6 +86,7 @@ def check(
     target_found = _target(target, target_revision, parsed, notes)
     case = gather(found, target_found, engines_asked, parsed)
     _must_be_a_drafter(case, drafter)
+    must_be_sizes(case)
     judged = judge(case, areas=AREAS)
     mask = layout_of(case).mask
     tokens = target_found.tokenizer.added if target_found is not None and target_found.tokenizer is not None else {}

@@ -9,6 +9,7 @@ from draftproof.proof.case import Case
 from draftproof.proof.findings import Finding
 from draftproof.proof.install.cases import install_of
 from draftproof.proof.install.facts import known
+from draftproof.proof.install.probe.extensions import DRIVERS
 from draftproof.proof.install.rows import together
 
 COULD_NOT_TELL = ("INSTALL_UNREACHABLE", "INSTALL_UNFINISHED")
@@ -61,7 +62,7 @@ def _integrity(install: Mapping[str, Any], by_code: Mapping[str, Finding]) -> st
     if "INSTALL_UNFINISHED" in by_code:
         return f"could not be told: {by_code['INSTALL_UNFINISHED'].says}"
     if "integrity" not in install:
-        return "was not verified"
+        return "was not verified (level integrity was not asked for)"
     loaded = extensions(install)
     text = f"is complete ({verified:,} files verified{loaded and ', ' + loaded})"
     return f"{text}, but {'; '.join(also)}" if also else text
@@ -85,6 +86,10 @@ def _import(install: Mapping[str, Any], by_code: Mapping[str, Finding]) -> list[
         return ["its import cannot be tried here (no graphics driver)"]
     if got.get("package") and install.get("prefix"):
         return ["its import was not tried (dependencies live elsewhere)"]
+    tried = got.get("extensions") or {}
+    without = [name for name, error in tried.items() if any(driver in str(error) for driver in DRIVERS)]
+    if without:
+        return [f"{len(without)} of {len(tried)} extensions cannot be loaded here (no graphics driver)"]
     return []
 
 

@@ -16,7 +16,7 @@ _NOT_PLAIN = ("fork", "custom image", "image", "overlay", "branch", "nightly")
 _OWN_FAULTS = ("undefined symbol", "file too short", "invalid ELF", "ELF load command", "wrong ELF class", "truncated")
 _REACHED = {
     "unreachable": "cannot be reached",
-    "no_python": "has no such Python",
+    "no_python": "is or has no such Python",
     "timeout": "gave no answer in time",
     "dropped": "answered only half-way",
 }
@@ -28,14 +28,17 @@ _REACHED = {
     "error",
     meaning="A host that was asked gave no whole answer; nothing is known about its install.",
     derived="ssh fails, the Python named is not there, the connection drops, or the time limit passes",
-    remedy="Mend the connection (ssh HOST true), name the interpreter (--ssh HOST:PYTHON), or raise --timeout.",
+    remedy="Name the interpreter (--python PATH, --ssh HOST:PYTHON), mend the connection (ssh HOST true), or raise "
+    "--timeout.",
     probe="Run ssh HOST PYTHON --version by hand.",
 )
 def unreachable(case: Case, earlier: frozenset[str]) -> Said:
     install = install_of(case)
     if install and install.get("failure"):
-        says = f"{install['host']} {_REACHED.get(install['failure'], 'did not answer')}: {install['says']}"
-        yield Finding("INSTALL_UNREACHABLE", "error", 0.95, says, (Evidence(install["says"], install["host"]),))
+        told, host = str(install["says"]), str(install["host"])
+        said = told.removeprefix(f"{host}: ")  # a local interpreter's error begins with its own name
+        says = f"{host} {_REACHED.get(install['failure'], 'did not answer')}: {said}"
+        yield Finding("INSTALL_UNREACHABLE", "error", 0.95, says, (Evidence(told, host),))
 
 
 @rule(

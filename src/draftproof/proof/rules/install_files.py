@@ -48,8 +48,8 @@ def unrecorded(case: Case, earlier: frozenset[str]) -> Said:
             says = f"{one['name']} {one['version']} has no {' and no '.join(lost)}"
             yield Finding("INSTALL_UNRECORDED", "error", 0.95, says, (Evidence(says, one["info"]),))
         elif one["unlisted"] and not one["editable"]:
-            says = f"{one['name']} {one['version']}: no command {_list(one['unlisted'])} was installed; "
-            says += "an installer writes commands last, so it did not get to its end"
+            says = f"{one['name']} {one['version']}: RECORD knows no command {_list(one['unlisted'])}; "
+            says += "an installer lists commands last, so it did not get to its end"
             yield Finding("INSTALL_UNRECORDED", "error", 0.9, says, (Evidence(says, one["info"]),))
         elif one["installer"] is None and one["tags"]:
             says = f"{one['name']} {one['version']} has no INSTALLER: unpacked by hand, or its installer was stopped"
