@@ -51,7 +51,7 @@ def lab(
 ) -> None:
     """What each known fault would do to this pair: τ and acceptance per position, condition by condition."""
     note(configure_threads(threads), quiet=common.quiet)
-    from draftproof.bench.provenance import provenance, short_path
+    from draftproof.bench.provenance import provenance
     from draftproof.bench.results import write_result
     from draftproof.bench.workloads import load_workload
     from draftproof.proof.lab import report
@@ -60,27 +60,29 @@ def lab(
     from draftproof.proof.lab.summing import fingerprints as summed
 
     wanted, chosen = _conditions(conditions, CONDITIONS, USUAL), _faults(faults)
-    chosen_prompts = choose(prompts or ["demo"], limit, seed)
+    names = prompts or ["demo"]
+    chosen_prompts = choose(names, limit, seed)
     place = Laboratory(target, drafter, dtype, device, max_tokens, seed)
     pool = collect(place, chosen_prompts, chosen, wanted, counts, lambda line: note(line, quiet=common.quiet))
-    pair = {
-        "target": short_path(target),
-        "drafter": short_path(drafter),
-        "weights_sha256": place.weights_sha256,
-        "workload": [load_workload(name, limit=None).describe() for name in prompts or ["demo"]],
-        "long_tokens": place.long_tokens,
-    }
-    document: dict[str, Any] = {"schema_version": SCHEMA, "pair": pair, "faults": report.rows(pool)}
-    document["provenance"] = provenance(seed)
+    pair = _pair(target, drafter, place) | {"workload": [load_workload(n, limit=None).describe() for n in names]}
+    made = provenance(seed)
+    document = rounded({"schema_version": SCHEMA, "pair": pair, "faults": report.rows(pool), "provenance": made})
     if out is not None:
-        write_result(out, rounded(document))
+        write_result(out, document)
     if fingerprints is not None:
         used = {"prompts": [key_of(p) for p in chosen_prompts], "max_tokens": max_tokens, "seed": seed}
-        write_result(fingerprints, summed(pool, wanted, pair | used, document["provenance"]).to_dict())
+        write_result(fingerprints, summed(pool, wanted, pair | used, made).to_dict())
     if json_output:
-        print(json.dumps(rounded(document)))
-    else:
-        print_trimmed(out_console(), _table(document["faults"], wanted))
+        print(json.dumps(document))
+        return
+    print_trimmed(out_console(), _table(document["faults"], wanted))
+
+
+def _pair(target: str, drafter: str, place: Any) -> dict[str, Any]:
+    from draftproof.bench.provenance import short_path
+
+    names = {"target": short_path(target), "drafter": short_path(drafter)}
+    return names | {"weights_sha256": place.weights_sha256, "long_tokens": place.long_tokens}
 
 
 def _conditions(text: str | None, known: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str, ...]:
