@@ -83,6 +83,24 @@ def test_hysteresis_keeps_a_choice_that_is_about_as_good() -> None:
     assert choose(costs, r).lengths == [best]
 
 
+def test_what_no_draft_costs_is_looked_up_now_and_then() -> None:
+    """A stale, dear idea of a pass without drafts would otherwise keep drafts going for ever."""
+    policy, busy = AdaptiveLengths(FLAT, EngineAcceptance(N)), request([0.95] * N)
+    rounds = [policy.choose(Batch([busy], [N], 0, 99)) for _ in range(200)]
+    without = [i for i, choice in enumerate(rounds) if choice.lengths == [0]]
+    assert len(without) == 3 and all(rounds[i].plain_test for i in without)
+    assert rounds[without[0] + 1].lengths == [N]
+
+
+def test_drafts_that_hardly_pay_are_not_begun_and_not_kept() -> None:
+    costs = Costs(CostCurve([(1, 0.010), (2, 0.0148)]), CostCurve([(2, 0.0)]))  # a token of 0.5: 1.5 / 1.48
+    one = request([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    policy = AdaptiveLengths(costs, EngineAcceptance(N))
+    assert policy.choose(Batch([one], [N], 0, 99)).lengths == [0]
+    one.drafted_last = 1
+    assert policy.choose(Batch([one], [N], 0, 99)).lengths == [0]
+
+
 def test_exploration_takes_its_share_of_the_time_and_no_more() -> None:
     costs = Costs(CostCurve([(1, 0.010), (8, 0.014)]), CostCurve([(8, 0.004)]))
     policy, r = AdaptiveLengths(costs, EngineAcceptance(N)), request([0.0] * N)

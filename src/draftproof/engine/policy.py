@@ -19,7 +19,9 @@ from draftproof.engine.cost import CostCurve
 from draftproof.engine.request import Request
 
 _HYSTERESIS = 1.02  # another choice must promise this much more than going on as before
-_EXPLORE_SHARE = 0.005  # of the time may go into drafts that do not promise to pay
+_MARGIN = 1.04  # drafting must promise so much more than not drafting: costs and acceptance are estimates
+_PLAIN_EVERY = 64  # rounds of drafting after which one goes without, or what that costs would never be learned again
+_EXPLORE_SHARE = 0.01  # of the time may go into drafts that do not promise to pay
 _EXPLORE_MOST = 0.25  # seconds of it that can be saved up
 _OPTIMISM = 0.95  # acceptance of each further token by the best drafter there could be
 _REST_ROUNDS = 8  # rounds for which "no drafts" is not questioned while the batch stays the same
@@ -60,6 +62,7 @@ class Choice:
     lengths: list[int]
     reason: str
     exploring: int = -1  # index of the request that drafts to learn
+    plain_test: bool = False  # nobody drafts, to learn what that costs
 
 
 class _Times:
@@ -112,6 +115,7 @@ class AdaptiveLengths:
         self._depth = depth
         self._credit = 0.0
         self._round = 0
+        self._drafting = 0  # rounds with drafts since the last without
         self._rest_until = 0
         self._rested: list[int] = []  # of which requests, by identity
         self._worth_exploring = False
@@ -136,9 +140,14 @@ class AdaptiveLengths:
             request.drafted_last = length
         if explorer >= 0:
             lengths[explorer] = batch.most[explorer]
+        drafting = any(lengths)
+        self._drafting = self._drafting + 1 if drafting else 0
+        test = drafting and self._drafting % _PLAIN_EVERY == 0
         for request, length in zip(batch.requests, lengths, strict=True):
             request.last_draft = self._round if length else request.last_draft
-        return Choice(lengths, self._reason(batch, rate / times.plain), explorer)
+        if test:
+            lengths, explorer = [0] * len(lengths), -1
+        return Choice(lengths, self._reason(batch, rate / times.plain), explorer, test)
 
     def _resting(self, batch: Batch) -> bool:
         """Was it found for these very requests, a few rounds ago, that nothing pays? Without drafts nothing has been
@@ -170,7 +179,8 @@ class AdaptiveLengths:
         kept = [min(r.drafted_last, most) for r, most in zip(batch.requests, batch.most, strict=True)]
         if kept != lengths and sum(kept) <= batch.draft_rows:
             as_before = self._rate(gains, kept, times)
-            if rate < as_before * _HYSTERESIS:
+            worth_it = not any(kept) or as_before > times.plain * _HYSTERESIS
+            if worth_it and rate < as_before * _HYSTERESIS:
                 return kept, as_before
         return lengths, rate
 
@@ -190,7 +200,7 @@ class AdaptiveLengths:
         order = times.worth_weighing(gains)
         lengths = [0] * len(gains)
         tokens, block_rows = float(len(gains)), 0
-        best, best_rate = 0, times.plain
+        best, best_rate = 0, times.plain * _MARGIN
         for taken, (gain, i) in enumerate(order[:most_rows], start=1):
             block_rows += self._draft_rows(lengths[i] + 1) - self._draft_rows(lengths[i])
             lengths[i] += 1
@@ -198,7 +208,7 @@ class AdaptiveLengths:
             rate = tokens / times(taken, block_rows)
             if rate > best_rate:
                 best, best_rate = taken, rate
-        return _counted(order[:best], len(gains)), best_rate
+        return _counted(order[:best], len(gains)), best_rate if best else times.plain
 
     def _rate(self, gains: Sequence[Sequence[float]], lengths: Sequence[int], times: _Times) -> float:
         tokens = len(gains) + sum(sum(g[:n]) for g, n in zip(gains, lengths, strict=True))
