@@ -87,9 +87,8 @@ def test_the_engine_drafts_what_the_module_says(tmp_path):
     drafter = load_drafter(str(tmp_path), target, EngineOptions(), [])
     hidden = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
     logits = drafter.logits(hidden)
-    assert torch.isinf(logits).sum(-1).tolist() == [VOCAB - len(KEEP)] * 3
     full = torch.nn.functional.linear(hidden, model.get_output_embeddings().weight)
-    torch.testing.assert_close(logits[:, KEEP], full[:, KEEP])
+    torch.testing.assert_close(logits, full[:, KEEP])
     taps = torch.randn(5, 96, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(drafter.context_features(taps), module.hidden_norm(module.fc(taps)).detach())
 

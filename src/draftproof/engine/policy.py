@@ -23,6 +23,7 @@ _MARGIN = 1.04  # drafting must promise so much more than not drafting: costs an
 _PLAIN_EVERY = 64  # rounds of drafting after which one goes without, or what that costs would never be learned again
 _EXPLORE_SHARE = 0.01  # of the time may go into drafts that do not promise to pay
 _EXPLORE_MOST = 0.25  # seconds of it that can be saved up
+_EXPLORE_FIRST = 0.15  # seconds of it at the start, when nothing is known of the drafter
 _OPTIMISM = 0.95  # acceptance of each further token by the best drafter there could be
 _REST_ROUNDS = 8  # rounds for which "no drafts" is not questioned while the batch stays the same
 _EXPLORE_TESTED = 2  # tokens put to the test even if they are unlikely
@@ -113,7 +114,7 @@ class AdaptiveLengths:
         self.costs = costs
         self.acceptance = acceptance
         self._depth = depth
-        self._credit = 0.0
+        self._credit = _EXPLORE_FIRST
         self._round = 0
         self._drafting = 0  # rounds with drafts since the last without
         self._rest_until = 0
