@@ -33,7 +33,7 @@ def request(rates: list[float] | None = None) -> Request:
 
 
 def choose(costs: Costs, *requests: Request, prompt_rows: int = 0, draft_rows: int = 999) -> Choice:
-    policy = AdaptiveLengths(costs, EngineAcceptance(N))
+    policy = AdaptiveLengths(costs, EngineAcceptance(N), credit=0.0)
     return policy.choose(Batch(requests, [N] * len(requests), prompt_rows, draft_rows))
 
 
@@ -95,7 +95,7 @@ def test_what_no_draft_costs_is_looked_up_now_and_then() -> None:
 def test_drafts_that_hardly_pay_are_not_begun_and_not_kept() -> None:
     costs = Costs(CostCurve([(1, 0.010), (2, 0.0148)]), CostCurve([(2, 0.0)]))  # a token of 0.5: 1.5 / 1.48
     one = request([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    policy = AdaptiveLengths(costs, EngineAcceptance(N))
+    policy = AdaptiveLengths(costs, EngineAcceptance(N), credit=0.0)
     assert policy.choose(Batch([one], [N], 0, 99)).lengths == [0]
     one.drafted_last = 1
     assert policy.choose(Batch([one], [N], 0, 99)).lengths == [0]
@@ -112,6 +112,15 @@ def test_exploration_takes_its_share_of_the_time_and_no_more() -> None:
         policy.spent(0.010)
     extra = explored * (0.004 + 0.001)
     assert 0.004 < extra / (rounds * 0.010) < 0.02
+
+
+def test_an_unknown_drafter_is_tried_at_once() -> None:
+    """What it is worth would else be known only when the short requests are over."""
+    costs = Costs(CostCurve([(1, 0.010), (8, 0.014)]), CostCurve([(8, 0.004)]))
+    policy, r = AdaptiveLengths(costs, EngineAcceptance(N)), request([0.0] * N)
+    assert [policy.choose(Batch([r], [N], 0, 99)).exploring for _ in range(10)] == [0] * 10
+    poor = AdaptiveLengths(costs, EngineAcceptance(N), credit=0.0)
+    assert poor.choose(Batch([r], [N], 0, 99)).exploring == -1
 
 
 def test_nothing_is_explored_where_no_drafter_could_pay() -> None:

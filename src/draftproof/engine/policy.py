@@ -106,15 +106,17 @@ class FixedLengths:
 
 class AdaptiveLengths:
     """See the module's docstring. ``depth``: rows a tree's block has beside its anchor; None: chains, whose block
-    is as long as what is verified."""
+    is as long as what is verified. ``credit``: seconds that drafts of which nothing is known yet may cost."""
 
     adaptive = True
 
-    def __init__(self, costs: Costs, acceptance: EngineAcceptance, depth: int | None = None) -> None:
+    def __init__(
+        self, costs: Costs, acceptance: EngineAcceptance, depth: int | None = None, credit: float = _EXPLORE_FIRST
+    ) -> None:
         self.costs = costs
         self.acceptance = acceptance
         self._depth = depth
-        self._credit = _EXPLORE_FIRST
+        self._credit = credit
         self._round = 0
         self._drafting = 0  # rounds with drafts since the last without
         self._rest_until = 0
