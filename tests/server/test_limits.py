@@ -133,6 +133,14 @@ def test_a_deadline_ends_a_request(stream: bool) -> None:
         assert wait_until(lambda: idle(server), 1.0)
 
 
+def test_a_deadline_of_its_own_is_no_fault_of_the_server() -> None:
+    with served(tiny_engine("chain")) as server:
+        for seconds in (0.05, 5e-324):
+            status, _, told = server.post("/v1/chat/completions", LONG | {"timeout_s": seconds})
+            assert status == 408 and told["error"]["code"] == "deadline" and told["error"]["param"] == "timeout_s"
+        assert wait_until(lambda: idle(server), 1.0)
+
+
 def test_bodies_too_large_too_slow_or_cut_off() -> None:
     with served(tiny_engine(None), max_body_mb=0.01, body_timeout_s=0.3) as server:
         big = {"messages": [{"role": "user", "content": "x" * 20_000}]}

@@ -37,7 +37,7 @@ async def complete(service: Service, body: CompletionBody, request: Request) -> 
         lambda index: Answer(index, origins=_origins(service, body)),
         body.cache_salt,
         await service.constraint(body),
-        service.timeout(body),
+        service.deadline(body),
     )
     return await _respond(service, body, ask, TextWriter(service), request)
 
@@ -69,7 +69,7 @@ async def chat(service: Service, body: ChatBody, request: Request) -> Response:
         make_answer,
         body.cache_salt,
         await service.constraint(body, calls),
-        service.timeout(body),
+        service.deadline(body),
     )
     return await _respond(service, body, ask, ChatWriter(service, thinks), request)
 

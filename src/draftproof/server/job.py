@@ -28,6 +28,23 @@ class ClientGone(Exception):
 
 
 @dataclass(frozen=True)
+class Deadline:
+    """Seconds until a request is ended, waiting included; ``asked``: the request itself set them."""
+
+    seconds: float
+    asked: bool = False
+
+    def missed(self) -> ApiError:
+        """A time the request set is its own affair, the server's limit the server's: 408 or 504."""
+        return ApiError(
+            408 if self.asked else 504,
+            f"the request took longer than {self.seconds:g} s",
+            param="timeout_s" if self.asked else None,
+            code="deadline",
+        )
+
+
+@dataclass(frozen=True)
 class Ask:
     """What to run: prompts with ``params`` each; ``make_answer`` gives the state of the i-th answer."""
 
@@ -36,7 +53,7 @@ class Ask:
     make_answer: Callable[[int], Answer]
     cache_salt: str | None = None
     constraint: ConstraintMaker | None = None
-    timeout_s: float = 600.0
+    deadline: Deadline = Deadline(600.0)
 
 
 class Job:
@@ -53,8 +70,8 @@ class Job:
         self._first: dict[str, int] = {}  # stream → index of its first answer
         self._streams: list[Stream] = []
         self._watch: asyncio.Task[None] | None = None
-        self._timeout_s = ask.timeout_s
-        self._timer = asyncio.get_running_loop().call_later(ask.timeout_s, self._queue.put_nowait, "deadline")
+        self._deadline = ask.deadline
+        self._timer = asyncio.get_running_loop().call_later(ask.deadline.seconds, self._queue.put_nowait, "deadline")
         self._outcome = "error"
         try:
             for prompt in ask.prompts:
@@ -83,7 +100,7 @@ class Job:
             item = await self._queue.get()
             if item == "deadline":
                 self._outcome = "timeout"
-                raise ApiError(504, f"the request took longer than {self._timeout_s:g} s", code="deadline")
+                raise self._deadline.missed()
             if item == "gone":
                 self._outcome = "gone"
                 raise ClientGone

@@ -12,7 +12,7 @@ from draftproof.engine.types import Event, SamplingParams
 from draftproof.errors import UsageError
 from draftproof.server.errors import ApiError
 from draftproof.server.grammar import Grammars, grammar_of
-from draftproof.server.job import Ask, Job
+from draftproof.server.job import Ask, Deadline, Job
 from draftproof.server.live import Live
 from draftproof.server.metrics import Metrics
 from draftproof.server.options import ServerOptions
@@ -131,8 +131,10 @@ class Service:
         except UsageError as error:
             raise _refused(error) from None
 
-    def timeout(self, body: SamplingBody) -> float:
-        return min(body.timeout_s or math.inf, self.options.request_timeout_s)
+    def deadline(self, body: SamplingBody) -> Deadline:
+        if body.timeout_s is not None and body.timeout_s < self.options.request_timeout_s:
+            return Deadline(body.timeout_s, asked=True)
+        return Deadline(self.options.request_timeout_s)
 
 
 def _refused(error: UsageError) -> ApiError:
