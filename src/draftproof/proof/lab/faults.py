@@ -83,7 +83,7 @@ def _unmapped(wiring: Wiring, target: Target) -> Wiring:
     return wiring.with_weights(draft_to_target=None if ids is None else torch.arange(len(ids), device=ids.device))
 
 
-def _quantised(matrix: Tensor) -> Tensor:
+def rounded(matrix: Tensor) -> Tensor:
     """Rounded to ``BITS`` bits with one scale a row."""
     levels = 2 ** (BITS - 1) - 1
     scale = matrix.float().abs().amax(-1, keepdim=True).clamp(min=1e-12) / levels
@@ -234,7 +234,7 @@ FAULTS: tuple[Fault, ...] = (
         "quantised-badly",
         "QUANTIZED_DRAFTER_UNSUPPORTED",
         f"weights are rounded to {BITS} bits a row",
-        lambda w, t: w.with_matrices(_quantised),
+        lambda w, t: w.with_matrices(rounded),
     ),
     Fault(
         "drafts-greedy",

@@ -15,8 +15,10 @@ from draftproof.proof.capture.recorder.folder import digest
 from draftproof.proof.capture.recorder.weights import probe_rows, sample_ids
 from draftproof.proof.capture.replay.stages import Stage, listed
 from draftproof.proof.capture.replay.truth import Truth
+from draftproof.proof.lab.faults import BITS, rounded
 
 PROBE_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 5e-3}
+FEW_BITS = ("int", "uint", "float8", "float4")  # how names of quantised number formats begin
 Make = Callable[[], Tensor]
 
 
@@ -102,7 +104,8 @@ def _hashed(
     if theirs != shape:
         return [(name, f"{name} has shape {theirs} instead of {shape}", _fault(name, "shape"))]
     if entry.get("dtype") != str(mine.dtype).removeprefix("torch."):
-        return [(name, f"{name} is kept as {entry.get('dtype')}, not {mine.dtype}", _fault(name, "dtype"))]
+        fault = "quantised-badly" if str(entry.get("dtype")).startswith(FEW_BITS) else _fault(name, "dtype")
+        return [(name, f"{name} is kept as {entry.get('dtype')}, not {mine.dtype}", fault)]
     kind = _what(name, entry["sha256"], mine, truth, their_mask)
     return [(name, f"{name} is {kind[0]}", kind[1])]
 
@@ -120,6 +123,8 @@ def _what(name: str, theirs: str, mine: Tensor, truth: Truth, their_mask: int | 
         return f"the row of token {their_mask}, not that of the mask token {mask}", "mask-token-wrong"
     if name == "mask_row" and theirs == digest(table[mask]):
         return "the table's row, not the released mask vector", "other:MASK_EMBEDDING_NOT_LOADED"
+    if mine.dim() == 2 and theirs == digest(rounded(mine)):
+        return f"the file's, rounded to {BITS} bits a row", "quantised-badly"
     return "neither the file's nor zeros", _fault(name, "other")
 
 
