@@ -47,7 +47,8 @@ def test_nothing_found(shell, drafter, target):
 def test_faults(shell, drafter):
     assert shell("check", str(drafter), "-e", "vllm==0.20.1", "-q") == 1
     assert "AUX_LAYER_OFFSET" in shell.out and "silently different" in shell.out and not shell.err
-    assert "config.json, line" in shell.out and "1 fault and 2 risks found." in shell.out
+    told = " ".join(shell.out.split())  # a long folder name breaks lines anywhere
+    assert "config.json, line" in told and "1 fault and 2 risks found." in told
 
 
 def test_the_whole_matrix(shell, drafter):
