@@ -18,7 +18,7 @@ PYTEST_ARGS ?=
 MODEL ?= bundled:smollm2
 DRAFTER ?= $(firstword $(wildcard models/smollm2-135m-dflash ../shared/models/smollm2-135m-dflash-standin) random)
 PROMPTS ?= demo
-UNIFORM ?=
+UNIFORM ?= models/smollm2-135m-dflash-uniform
 ONLY ?=
 CASES ?= ../shared/data/cases.jsonl
 # JSON Lines that the laboratory takes its prompts from; the blind test takes others than the fingerprints.
@@ -61,6 +61,7 @@ test: $(STAMP)  ## all tests that need no other engine
 
 conformance: $(STAMP) $(ZLAB)/.installed  ## against real peers, each in its own environment
 	@DRAFTPROOF_RESULTS=results DRAFTPROOF_ZLAB_PYTHON=$(ZLAB)/bin/python DRAFTPROOF_DRAFTER=$(DRAFTER) \
+	  DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python DRAFTPROOF_UNIFORM_DRAFTER=$(UNIFORM) \
 	  $(BIN)/python -m pytest -m conformance $(PYTEST_ARGS)
 
 conformance-slice:  ## the part of it that continuous integration runs
@@ -74,7 +75,6 @@ conformance-installs-slice:  ## three of them: the part that continuous integrat
 	  PYTEST_ARGS="-k '(every_cell and (0.20.1 or 0.33.0 or 0.5.19)) or intact or back_ported'"
 
 conformance-capture: $(STAMP)  ## every fault inside a real vLLM (make vllm) against replay; UNIFORM=folder, into results/
-	@test -n "$(UNIFORM)" || { echo "error: UNIFORM is not set: name a drafter whose layers all slide" >&2; exit 2; }
 	@DRAFTPROOF_VLLM_PYTHON=$(VLLM_VENV)/bin/python $(BIN)/python scripts/conformance_capture.py \
 	  --target $(MODEL) --drafter $(UNIFORM) $(if $(CAPTURES),--captures $(CAPTURES))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draftproof.bench.provenance import provenance
 from draftproof.proof.case import parse_case
 from draftproof.proof.verdict import conclude
 
@@ -88,6 +89,7 @@ def main() -> int:
             for o in outcomes
             if not (o.codes_right and o.verdict_right)
         ],
+        "provenance": provenance() | {"command": "make accuracy"},
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     print(text, end="")

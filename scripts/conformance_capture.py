@@ -15,8 +15,11 @@ from typing import Any
 import capture_vllm
 from capture_vllm import Case
 
+from draftproof.bench.acceptance import AcceptanceCounts
 from draftproof.bench.provenance import provenance
 from draftproof.bench.results import write_result
+from draftproof.engine.engine import Engine
+from draftproof.engine.types import SamplingParams
 from draftproof.errors import DraftproofError, UsageError
 from draftproof.proof.capture.manifest import find
 from draftproof.proof.capture.reading import read_capture
@@ -24,7 +27,7 @@ from draftproof.proof.capture.replay.chain import Replay, replay
 
 SCHEMA = "draftproof.capture-conformance/1"
 ENOUGH = 2000  # drafted tokens of the healthy run
-MENDED, AS_RELEASED = "k-norm-mended", "context-k-norm-first"
+MENDED, AS_RELEASED, FLIPPED = "k-norm-mended", "context-k-norm-first", "causality-flipped-full"
 LIVE = (
     "taps-one-early",
     "taps-one-late",
@@ -50,14 +53,26 @@ OLD = ("taps-one-early", "window-ignored", "causality-flipped-sliding")
 
 def cases(slice_only: bool) -> list[Case]:
     """On a uniform sliding drafter. The release has a fault of its own on a CPU, which is mended in all but one."""
-    released = Case("as-released", (), (AS_RELEASED,), 48)
+    released = Case("as-released", (), (AS_RELEASED,), 48 if slice_only else 16, 4 if slice_only else 40)
     if slice_only:
         return [released, Case("taps-one-early", (MENDED, "taps-one-early"), ("taps-one-early",), 16, 2)]
-    found = [released, Case("healthy", (MENDED,), (), 224)]
-    found += [Case(name, (MENDED, name), (name,), 24, 4 if name == "window-off-by-one" else 2) for name in LIVE]
+    found = [released, Case("healthy", (MENDED,), (), 48, 40)]
+    found += [Case(name, (MENDED, name), (name,), *_size(name)) for name in LIVE]
     if capture_vllm.old_runner() is not None:
-        found.append(Case("old-release", (MENDED, "old-release"), OLD, 24, 2))
+        found.append(Case("old-release", (MENDED, "old-release"), OLD, *_size("old-release")))
     return found
+
+
+def _size(name: str) -> tuple[int, int]:
+    """Tokens of an answer, and prompts: many where counters alone are judged, too (see story.py)."""
+    if name in OLD or name == "old-release":
+        return 16, 40
+    return 24, 4 if name == "window-off-by-one" else 2
+
+
+def cases_full() -> list[Case]:
+    """On the same weights with every layer full and looking both ways."""
+    return [Case("healthy-full", (MENDED,), (), 224), Case("causality-flipped-full", (MENDED, FLIPPED), (FLIPPED,), 24)]
 
 
 def timed() -> list[Case]:
@@ -108,7 +123,39 @@ def judged(case: Case, folder: Path, drafter: str, target: str) -> dict[str, Any
     return dict(json.loads(kept.read_text()))
 
 
-def main() -> int:
+def beside_reference(case: Case, folder: Path, drafter: str, target: str, ids: list[list[int]]) -> dict[str, Any]:
+    """vLLM's acceptance and text on these prompts, and those of our own engine. The last round of a request is left
+    out on both sides: a capture does not hold what was accepted of it."""
+    engine = Engine(target, drafter, dtype="float32", length_policy="fixed", max_num_seqs=4)
+    asked = SamplingParams(max_tokens=case.max_tokens, ignore_eos=True)
+    outputs = engine.generate(ids[: case.prompts], asked)
+    rounds = [(i, one) for i, output in enumerate(outputs) for one in output.rounds[:-1]]
+    mine = AcceptanceCounts.from_rounds([one for _, one in rounds], [i for i, _ in rounds])
+    theirs = capture_vllm.counts(read_capture(find(folder / case.name)))
+    answered = json.loads((folder / "answers.json").read_text())["cases"]
+    texts = next(one["token_ids"] for one in answered if one["name"] == case.name)
+    same = sum(text == list(output.token_ids) for text, output in zip(texts, outputs, strict=True))
+    return {
+        "prompts": case.prompts,
+        "same_text": same,
+        "vllm": {"rounds": theirs.rounds, "tau": theirs.tau, "tau_ci95": theirs.tau_ci95()},
+        "reference": {"rounds": mine.rounds, "tau": mine.tau, "tau_ci95": mine.tau_ci95()},
+    }
+
+
+def captured(given: argparse.Namespace, wanted: list[Case], drafter: Path, more: list[Case]) -> None:
+    """Run vLLM once with this drafter; its answers go beside the captures, after those of earlier runs."""
+    model = capture_vllm.folder_for_others(given.target)
+    ids = capture_vllm.prompts(model, max(case.prompts for case in wanted))
+    answers = capture_vllm.run(given.target, drafter, [*wanted, *more], given.keep, ids, capture_vllm.old_runner())
+    file = given.keep / "answers.json"
+    earlier = json.loads(file.read_text())["cases"] if file.is_file() else []
+    new = {one["name"] for one in answers["cases"]}
+    answers["cases"] = [one for one in earlier if one["name"] not in new] + answers["cases"]
+    file.write_text(json.dumps(answers))
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="bundled:smollm2")
     parser.add_argument("--drafter", type=Path, required=True, help="uniform, all layers sliding")
@@ -116,26 +163,38 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=Path("captures/conformance"))
     parser.add_argument("--out", type=Path, default=Path("results/capture.json"))
     parser.add_argument("--slice", action="store_true", help="two short cases")
-    given = parser.parse_args()
-    wanted, folder = cases(given.slice), given.captures or given.keep
-    if given.captures is None:
-        model = capture_vllm.folder_for_others(given.target)
-        ids = capture_vllm.prompts(model, max(case.prompts for case in wanted))
-        every = wanted if given.slice else [*wanted, *timed()]
-        answers = capture_vllm.run(given.target, given.drafter, every, folder, ids, capture_vllm.old_runner())
-        (folder / "answers.json").write_text(json.dumps(answers))
+    return parser.parse_args()
+
+
+def replayed(folder: Path, wanted: list[Case], drafter: Path, target: str) -> list[dict[str, Any]]:
     rows = []
     for case in wanted:
-        if not (folder / case.name).is_dir():
-            continue
-        rows.append(judged(case, folder, str(given.drafter), given.target))
-        print(f"{case.name}: {rows[-1]['said'] or rows[-1]['verdict']} ({rows[-1]['certainty']})", file=sys.stderr)
+        if (folder / case.name).is_dir():
+            rows.append(judged(case, folder, str(drafter), target))
+            print(f"{case.name}: {rows[-1]['said'] or rows[-1]['verdict']} ({rows[-1]['certainty']})", file=sys.stderr)
+    return rows
+
+
+def main() -> int:
+    given = arguments()
+    folder = given.captures or given.keep
+    sliding, full = cases(given.slice), [] if given.slice else cases_full()
+    wide = capture_vllm.variant(given.drafter, folder / "drafter-full", sliding=False, causal=False)
+    if given.captures is None:
+        captured(given, sliding, given.drafter, [] if given.slice else timed())
+        if full:
+            captured(given, full, wide, [])
+    rows = replayed(folder, sliding, given.drafter, given.target) + replayed(folder, full, wide, given.target)
     if not rows:
-        raise UsageError(f"{folder}: none of the cases {', '.join(capture_vllm.names(wanted))} is in it")
-    engine = rows[0]["engine"]
+        raise UsageError(f"{folder}: none of the cases {', '.join(capture_vllm.names(sliding))} is in it")
+    document = {"schema_version": SCHEMA, "engine": rows[0]["engine"], "drafter": given.drafter.name}
     rows = [{key: value for key, value in r.items() if key != "engine"} for r in rows]
-    document = {"schema_version": SCHEMA, "engine": engine, "cases": rows, "right": sum(r["right"] for r in rows)}
-    write_result(given.out, document | {"overhead": overhead(folder), "provenance": provenance()})
+    document |= {"cases": rows, "right": sum(r["right"] for r in rows), "overhead": overhead(folder)}
+    healthy = next((case for case in sliding if case.name == "healthy"), None)
+    if healthy is not None and (folder / "healthy").is_dir():
+        ids = capture_vllm.prompts(capture_vllm.folder_for_others(given.target), healthy.prompts)
+        document["acceptance"] = beside_reference(healthy, folder, str(given.drafter), given.target, ids)
+    write_result(given.out, document | {"provenance": provenance() | {"command": "make conformance-capture"}})
     wrong = [r["case"] for r in rows if not r["right"]]
     print(
         f"{len(rows) - len(wrong)} of {len(rows)} cases named rightly"

@@ -42,6 +42,8 @@ def block(name: str, root: Path) -> str:
             return headline(root / "results")
         case "serve":
             return serve(root / "results" / "serve.json", argument)
+        case "story":
+            return story(root / "results" / "story.json")
         case "flags":
             return flags(argument)
         case "faults":
@@ -77,6 +79,13 @@ def serve(path: Path, part: str) -> str:
         return NOTHING_YET.replace("make bench docs", "make bench-serve docs")
     document = json.loads(path.read_text(encoding="utf-8"))
     return (tables.served if part == "checks" else tables.served_scale)(document)
+
+
+def story(path: Path) -> str:
+    """What each tool said of engines whose state is known."""
+    if not path.exists():
+        return NOTHING_YET.replace("make bench docs", "make story docs")
+    return tables.render(json.loads(path.read_text(encoding="utf-8"))) or ""
 
 
 def demo_table(result: dict[str, Any]) -> str:

@@ -40,17 +40,30 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bot
 <h1>The story, run for real</h1>
 <p>One drafter ({{ drafter }}) in engines that are known to be right or wrong: what each tool says, from what it can
 know. τ is tokens per round, bonus included. Engines with few rounds ran two prompts only: their τ shows that nothing
-crashes, and is not to be compared with the others.</p>
+crashes, and is not to be compared with the others.{% if acceptance %} On the same {{ acceptance.prompts }} prompts the
+healthy vLLM has τ {{ "%.2f" | format(acceptance.vllm.tau) }}
+({{ acceptance.vllm.tau_ci95 | map("round", 2) | join("–") }})
+and the reference engine {{ "%.2f" | format(acceptance.reference.tau) }}
+({{ acceptance.reference.tau_ci95 | map("round", 2) | join("–") }}); {{ acceptance.same_text }} of the texts are the
+same.{% endif %}</p>
 <table><tr><th>engine<th>known<th>rounds<th>τ<th>accepted up to position 1, 2, …
 <th>diagnose, counters and files<th>replay<th>right
-{% for r in rows %}<tr><td>{{ r.engine }}<td>{{ r.known | join(", ") or "healthy" }}<td>{{ r.rounds }}
-<td>{{ "%.2f" | format(r.tau) }}
-<td>{% for x in r.curve %}{{ "%.2f" | format(x) }} {% endfor %}<td>{{ r.diagnose.verdict }}:
-{% for c in r.diagnose.codes %}<code>{{ c }}</code> {% endfor %}<td>{{ r.replay.verdict }}, {{ r.replay.certainty }}
-<br>{{ r.replay.said | join(", ") }}<br><small>{{ r.replay.says }}</small>
+{% for r in rows %}<tr><td>{{ r.engine }}<td>{{ r.known | join(", ") or "healthy" }}
+{% if r.error %}<td colspan="4">does not run: <code>{{ r.error }}</code><br>{% for tool in ("check", "doctor") %}
+{% if r[tool] %}<small>{{ tool }} beforehand: {{ r[tool].says }}</small><br>{% endif %}{% endfor %}<td>
+{% else %}<td>{{ r.rounds }}<td>{{ "%.2f" | format(r.tau) }}
+<td>{% for x in r.curve or () %}{{ "%.2f" | format(x) }} {% endfor %}<td>{{ r.diagnose.verdict }}:
+{% for c in r.diagnose.codes %}<code>{{ c }}</code> {% endfor %}<td>{% if r.replay %}{{ r.replay.verdict }},
+{{ r.replay.certainty }}<br>{{ r.replay.said | join(", ") }}<br><small>{{ r.replay.says }}</small>
+{% else %}no capture of this engine{% endif %}{% endif %}
 <td class="{{ "yes" if r.right else "no" }}">{{ "yes" if r.right else "no" }}{% endfor %}</table>
 {% if doctor %}<h2>doctor on a real vLLM {{ doctor.version }}, before anything runs</h2>
 <ul>{% for f in doctor.findings %}<li><code>{{ f.code }}</code> {{ f.says }}{% endfor %}</ul>{% endif %}
+{% if killed %}<h2>doctor on installs killed at random moments (SGLang 0.5.11, SIGKILL while pip writes)</h2>
+<table><tr><th>killed after<th>install<th>whole nevertheless<th>doctor<th>after the remedy
+{% for k in killed %}<tr><td>{{ "%.1f" | format(k.seconds) }} s<td>{{ k.install }}<td>{{ "yes" if k.sound else "no" }}
+<td>{% for c in k.found %}<code>{{ c }}</code> {% else %}nothing{% endfor %}
+<td>{{ "clean" if k.clean_after_reinstall else "" }}{% endfor %}</table>{% endif %}
 {% if missing %}<p>Not run: {{ missing | join(", ") }}.</p>{% endif %}
 </html>
 """
@@ -116,6 +129,17 @@ def told(chapter: Chapter, counters: dict[str, Any], row: dict[str, Any], drafte
     }
 
 
+def elsewhere(folder: Path) -> list[dict[str, Any]]:
+    """Rows that story_releases.py and story_llama.py left: other releases of vLLM, llama.cpp."""
+    files = [folder / name for name in ("releases.json", "llama.json")]
+    return [row for file in files if file.is_file() for row in json.loads(file.read_text())["rows"]]
+
+
+def saved(file: Path, key: str) -> Any:
+    """A part of another result, None where that has not been measured."""
+    return json.loads(file.read_text()).get(key) if file.is_file() else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="bundled:smollm2")
@@ -133,9 +157,11 @@ def main() -> int:
             continue
         row = conformance_capture.judged(known[chapter.case], given.captures, str(given.drafter), given.target)
         rows.append(told(chapter, counted[chapter.case], row, str(given.drafter)))
+    rows += elsewhere(given.captures.parent)
     document = {"schema_version": SCHEMA, "drafter": given.drafter.name, "rows": rows, "doctor": doctored()}
-    document |= {"missing": missing}
-    write_result(given.out / "story.json", document | {"provenance": provenance()})
+    document |= {"missing": missing, "acceptance": saved(given.out / "capture.json", "acceptance")}
+    document |= {"killed": saved(given.out / "installs.json", "killed_installs")}
+    write_result(given.out / "story.json", document | {"provenance": provenance() | {"command": "make story"}})
     page = Environment(autoescape=True).from_string(PAGE).render(**document)
     (given.out / "story.html").write_text(page, encoding="utf-8")
     print(f"{sum(row['right'] for row in rows)} of {len(rows)} engines judged rightly: {given.out / 'story.html'}")

@@ -58,6 +58,30 @@ def test_what_doctor_told_of_installs() -> None:
     ]
 
 
+def test_the_story_tells_what_ran_and_what_did_not() -> None:
+    diagnosed = {"verdict": "faulty", "codes": ["AUX_LAYER_OFFSET"]}
+    ran = {"engine": "old", "known": ["taps-one-early"], "rounds": 9, "tau": 1.25, "diagnose": diagnosed, "right": True}
+    replayed = {"said": ["taps-one-early"], "verdict": "faulty", "certainty": "certain"}
+    refused = {"engine": "older", "error": "too many values", "check": {"codes": ["WINDOW_IGNORED"]}, "right": False}
+    acceptance = {
+        "prompts": 40,
+        "same_text": 40,
+        "vllm": {"tau": 2.0, "tau_ci95": [1.9, 2.125]},
+        "reference": {"tau": 2.0, "tau_ci95": None},
+    }
+    document = {
+        "schema_version": "draftproof.story/1",
+        "rows": [ran | {"replay": replayed}, ran | {"replay": None}, refused],
+        "acceptance": acceptance,
+        "provenance": ORIGIN,
+    }
+    text = tables.render(document)
+    assert text and "| 9 | 1.25 | faulty: `AUX_LAYER_OFFSET` | taps-one-early, certain | yes |" in text
+    assert "no capture of this engine" in text and "does not run; `check` beforehand: `WINDOW_IGNORED`" in text
+    assert "vLLM 2.00 (1.90–2.12), the reference engine 2.00; 40 texts" in text
+    assert headlines(document)[0][1] == "2 of 3"
+
+
 def test_headlines_of_every_kept_result_and_of_none() -> None:
     kept = [json.loads(f.read_text()) for f in (Path(__file__).parents[2] / "results").glob("*.json")]
     lines = [line for document in kept for line in headlines(document)]

@@ -94,6 +94,32 @@ def _installs(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield what, f"{document['right']} of {document['cells']} cells of the version matrix right"
 
 
+def _story(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    rows = document["rows"]
+    yield "the story: engines of known state, judged rightly", f"{sum(bool(r['right']) for r in rows)} of {len(rows)}"
+
+
+def _captures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    cases = document["cases"]
+    what = f"`replay` on vLLM {document['engine']['version']}, healthy and with faults switched on inside it"
+    yield what, f"{document['right']} of {len(cases)} named rightly, none with a rival"
+
+
+def _blind(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    found = document["conditions"]["all"]
+    shows = found["of_faults_that_show"]["first_or_alike"]
+    yield "`diagnose --fingerprints`, blind: the fault is named first", f"{shows:.0%} of runs with one that shows"
+    yield "the same, healthy runs called faulty", f"{found['healthy_called_faulty']:.1%}"
+
+
+def _accuracy(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    codes, verdicts = document["codes_of_derivable"], document["verdicts"]
+    yield (
+        f"`diagnose` on {document['cases']} collected cases, beside an expert's verdict",
+        f"{verdicts['right']} of {verdicts['of']} verdicts, codes of {codes['right']} of {codes['of']} derivable ones",
+    )
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
     "draftproof.exactness/1": _exactness,
     "draftproof.speed/1": _speed,
@@ -101,4 +127,8 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]]] = {
     "draftproof.evaluate/1": _evaluation,
     "draftproof.serve-bench/2": _served,
     "draftproof.installs/1": _installs,
+    "draftproof.story/1": _story,
+    "draftproof.capture-conformance/1": _captures,
+    "draftproof.blind/1": _blind,
+    "draftproof.accuracy/1": _accuracy,
 }

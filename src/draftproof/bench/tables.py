@@ -8,6 +8,7 @@ from typing import Any
 from draftproof.bench.tables_drafter import evaluation, faults
 from draftproof.bench.tables_engine import engine_sections
 from draftproof.bench.tables_installs import releases, remarks
+from draftproof.bench.tables_proof import captures, story, story_remarks
 from draftproof.bench.tables_serve import serve_captions, serve_checks, serve_scale, serve_streams
 
 PLAIN = "plain"
@@ -243,6 +244,18 @@ def _where(document: Mapping[str, Any]) -> str:
     return f"`{origin['command']}`, {origin['machine']['cpu']}, {origin['time'][:10]}"
 
 
+# -- story and capture ------------------------------------------------------------------------------------
+
+
+def proof_story(document: Mapping[str, Any]) -> str:
+    said = "".join(f"{line}\n\n" for line in story_remarks(document))
+    return f"{table(*story(document))}\n{said}{_where(document)}.\n"
+
+
+def capture_conformance(document: Mapping[str, Any]) -> str:
+    return f"{table(*captures(document))}\n{_where(document)}.\n"
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.exactness/1": exactness,
     "draftproof.speed/1": speed,
@@ -251,4 +264,6 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "draftproof.lab/1": fault_curves,
     "draftproof.serve-bench/2": served,
     "draftproof.installs/1": installs,
+    "draftproof.story/1": proof_story,
+    "draftproof.capture-conformance/1": capture_conformance,
 }
