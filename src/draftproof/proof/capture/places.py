@@ -22,6 +22,7 @@ from draftproof.proof.capture.manifest import MANIFEST
 from draftproof.proof.capture.recorder.settings import Settings
 
 STOP_SECONDS = 30.0
+MARK = b"\ndraftproof: from here on\n"  # what a login script prints lies before it
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 
 
@@ -92,7 +93,9 @@ class There:
             raise UsageError(f"--ssh {host!r} is no host name")
         self._host, self._folder = host, folder
         made = self._run("d=$(mktemp -d /tmp/draftproof-XXXXXXXX) && chmod 700 $d && tar xf - -C $d && echo $d", pack())
-        self._remote = made.decode().strip().splitlines()[-1]
+        if not made.strip():
+            raise UnavailableError(f"--ssh {host}: it ran no shell command; is its login shell a real one?")
+        self._remote = made.decode().strip()
 
     def start(self, command: Sequence[str], settings: Settings) -> subprocess.Popen[bytes]:
         remote = shlex.quote(self._remote)
@@ -135,14 +138,15 @@ class There:
         self._run(f"rm -rf {self._remote}", b"", check=False)
 
     def _run(self, line: str, data: bytes, *, check: bool = True) -> bytes:
+        marked = f"printf %s {shlex.quote(MARK.decode())}; {line}"
         try:
-            done = subprocess.run([*SSH, "--", self._host, line], input=data, capture_output=True)
+            done = subprocess.run([*SSH, "--", self._host, marked], input=data, capture_output=True)
         except OSError as error:
             raise UnavailableError(f"ssh: {error.strerror}") from None
         if check and done.returncode != 0:
             said = (done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}").splitlines()[-1]
             raise UnavailableError(f"--ssh {self._host}: {said}")
-        return done.stdout
+        return done.stdout.partition(MARK)[2]
 
 
 def pack() -> bytes:
