@@ -36,7 +36,7 @@ SOURCES := src tests scripts
 .DEFAULT_GOAL := help
 .PHONY: help install demo test conformance conformance-slice conformance-installs conformance-installs-slice vllm \
   lint format types docs accuracy fingerprints blind bench bench-engine bench-drafter bench-serve clean \
-  conformance-capture story
+  conformance-capture story log-speed
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##\(.*\)/  make \1 \2/p' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ bench-drafter: $(STAMP)  ## τ by workload as chain and trees, into results/; th
 	  --out results/drafter-chain.json
 	@for nodes in 16 32 60; do $(BIN)/draftproof evaluate --model $(MODEL) --drafter $(DRAFTER) --method tree \
 	  --tree-budget $$nodes --limit 40 $(BENCH_PROMPTS) --out results/drafter-tree-$$nodes.json || exit; done
+
+log-speed: $(STAMP)  ## a log of 1 GB through diagnose: seconds and memory, into results/
+	@$(BIN)/python scripts/log_speed.py
 
 bench-serve: $(STAMP)  ## the server under load and faults (SHORT=1: minutes; ONLY=phases), into results/serve.json
 	@$(BIN)/python scripts/bench_serve.py --model $(MODEL) --drafter $(DRAFTER) $(BENCH_PROMPTS) \

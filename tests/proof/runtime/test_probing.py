@@ -67,7 +67,7 @@ def test_a_server_without_prefix_cache_has_no_hits_to_lose(probe) -> None:
 
 
 def test_acceptance_that_falls_with_streams(probe) -> None:
-    code, found, state = probe(Faults(many_length=1.5, delay=0.02))
+    code, found, state = probe(Faults(many_length=1.5, delay=0.05))
     assert code == 1 and "ACCEPTANCE_DROPS_WITH_CONCURRENCY" in codes(found)
     assert 2 <= state.most_running <= 4
 

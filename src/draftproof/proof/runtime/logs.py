@@ -106,15 +106,17 @@ class _Reader:
 
     def line(self, number: int, line: str) -> None:
         self.last = number
+        # By far the most lines of a long log are these; two processes may have glued a window to one.
+        alone = "Avg generation throughput" in line and "Spec" not in line
+        if alone and (load := vllm_log.load(line)):
+            self._load(vllm_log.replica(line), load)
+            return
         if "decode_log_interval=" in line:
             self.steps = sglang_log.interval(line) or self.steps
         found = self._windows(line)
         for window in found:
             self.window(window, number)
         if found:
-            return
-        if load := vllm_log.load(line):
-            self._load(vllm_log.replica(line), load)
             return
         if timing := llama_log.eval_speed(line):
             self.facts.eval_ms += timing[0]

@@ -71,7 +71,8 @@ def _hits(block: bytes, words: Sequence[bytes], seen: Seen) -> Iterator[tuple[in
         counted = start
         stop = block.find(b"\n", start)
         line = block[start : stop if stop >= 0 else len(block)][:LONGEST_LINE]
-        yield number, _ANSI.sub(b"", line).decode("utf-8", "replace").strip()
+        plain = _ANSI.sub(b"", line) if b"\x1b" in line else line
+        yield number, plain.decode("utf-8", "replace").strip()
     seen.lines += block.count(b"\n")
 
 
