@@ -8,6 +8,7 @@ for ``batch``, where every pass really runs.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +113,7 @@ class Session:
             outputs = self._live(fault) if condition == "batch" else self._replayed(fault, condition)
             found[condition] = _counts(outputs)
             report(f"{fault.name if fault else 'healthy'}, {condition}: τ {found[condition].tau or 0:.2f}")
+            gc.collect()  # engines hold themselves in circles, and a pool each: hundreds of them fill the memory
         return found
 
     def _replayed(self, fault: Fault | None, condition: str) -> list[RequestOutput]:
