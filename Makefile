@@ -121,7 +121,7 @@ accuracy: $(STAMP) blind  ## verdicts on collected cases (CASES=file.jsonl) agai
 	@$(BIN)/python scripts/accuracy.py $(CASES) --out results/accuracy.json
 
 fingerprints: $(STAMP)  ## what each fault does to the shipped pair (half an hour of CPU; goes on where it stopped)
-	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) $(foreach file,$(LAB_PROMPTS),--prompts $(file)) --limit 96 --max-tokens 32 \
+	@$(BIN)/draftproof lab $(DRAFTER) --target $(MODEL) $(foreach file,$(LAB_PROMPTS),--prompts $(file)) --limit 64 --max-tokens 32 \
 	  --counts build/lab-counts.jsonl --out results/faults.json --fingerprints $(FINGERPRINTS)
 
 blind: $(STAMP)  ## 200 fault runs on prompts the fingerprints do not know, into results/blind.json (goes on, too)
