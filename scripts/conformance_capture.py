@@ -19,14 +19,14 @@ from draftproof.bench.acceptance import AcceptanceCounts
 from draftproof.bench.provenance import provenance
 from draftproof.bench.results import write_result
 from draftproof.engine.engine import Engine
-from draftproof.engine.types import SamplingParams
+from draftproof.engine.types import RoundStats, SamplingParams
 from draftproof.errors import DraftproofError, UsageError
 from draftproof.proof.capture.manifest import find
 from draftproof.proof.capture.reading import read_capture
 from draftproof.proof.capture.replay.chain import Replay, replay
 
 SCHEMA = "draftproof.capture-conformance/1"
-ENOUGH = 2000  # drafted tokens of the healthy run
+BLOCK = 16  # more tokens than any drafter here proposes at once
 MENDED, AS_RELEASED, FLIPPED = "k-norm-mended", "context-k-norm-first", "causality-flipped-full"
 LIVE = (
     "taps-one-early",
@@ -124,23 +124,34 @@ def judged(case: Case, folder: Path, drafter: str, target: str) -> dict[str, Any
 
 
 def beside_reference(case: Case, folder: Path, drafter: str, target: str, ids: list[list[int]]) -> dict[str, Any]:
-    """vLLM's acceptance and text on these prompts, and those of our own engine. The last round of a request is left
-    out on both sides: a capture does not hold what was accepted of it."""
+    """vLLM's acceptance and text on these prompts, and those of our own engine."""
     engine = Engine(target, drafter, dtype="float32", length_policy="fixed", max_num_seqs=4)
-    asked = SamplingParams(max_tokens=case.max_tokens, ignore_eos=True)
+    # Our engine drafts no more than may still be said, vLLM drafts as ever: ask for more, and count to the same end.
+    asked = SamplingParams(max_tokens=case.max_tokens + BLOCK, ignore_eos=True)
     outputs = engine.generate(ids[: case.prompts], asked)
-    rounds = [(i, one) for i, output in enumerate(outputs) for one in output.rounds[:-1]]
+    rounds = [(i, one) for i, output in enumerate(outputs) for one in _until(output.rounds, case.max_tokens)]
     mine = AcceptanceCounts.from_rounds([one for _, one in rounds], [i for i, _ in rounds])
     theirs = capture_vllm.counts(read_capture(find(folder / case.name)))
     answered = json.loads((folder / "answers.json").read_text())["cases"]
     texts = next(one["token_ids"] for one in answered if one["name"] == case.name)
-    same = sum(text == list(output.token_ids) for text, output in zip(texts, outputs, strict=True))
+    same = sum(text == list(o.token_ids[: case.max_tokens]) for text, o in zip(texts, outputs, strict=True))
     return {
         "prompts": case.prompts,
         "same_text": same,
         "vllm": {"rounds": theirs.rounds, "tau": theirs.tau, "tau_ci95": theirs.tau_ci95()},
         "reference": {"rounds": mine.rounds, "tau": mine.tau, "tau_ci95": mine.tau_ci95()},
     }
+
+
+def _until(rounds: list[RoundStats], tokens: int) -> list[RoundStats]:
+    """Rounds that begin before so many tokens are out; the first token comes from the prompt's own pass."""
+    kept, said = [], 1
+    for one in rounds:
+        if said >= tokens:
+            break
+        kept.append(one)
+        said += one.accepted + 1
+    return kept
 
 
 def captured(given: argparse.Namespace, wanted: list[Case], drafter: Path, more: list[Case]) -> None:
