@@ -39,7 +39,7 @@ CASE, TOKENS, PROMPTS = "released", 48, 4
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")  # built for another torch: importing them fails
 VERSIONS = "from importlib.metadata import version as v; print(v('torch'), v('transformers'))"
 # What tells beforehand that a release cannot run.
-FORESEEN = frozenset({"INSTALL_NOT_IMPORTABLE", "INSTALL_INCOMPLETE", "ENGINE_REFUSES"})
+FORESEEN = frozenset({"INSTALL_NOT_IMPORTABLE", "INSTALL_INCOMPLETE"})
 
 
 class Environments:

@@ -40,6 +40,8 @@ def test_what_faults_leave() -> None:
     }
     text = tables.render(document)
     assert text and "| x | y | – | 1.30 | 25 % |" in text and "| healthy | as trained | 2.00 | 2.20 | 100 % |" in text
+    document["pair"] = {"target": "t", "drafter": "d", "workload": [{"name": "maths"}, {"name": "code"}]}
+    assert "prompts of maths, code" in (tables.render(document) or "")
 
 
 def test_what_doctor_told_of_installs() -> None:

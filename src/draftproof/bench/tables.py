@@ -230,8 +230,15 @@ def served_streams(document: Mapping[str, Any]) -> str:
 
 def fault_curves(document: Mapping[str, Any]) -> str:
     pair = document["pair"]
-    said = f"target `{pair['target']}`, drafter `{pair['drafter']}`, {pair['workload']['prompts']} prompts"
+    said = f"target `{pair['target']}`, drafter `{pair['drafter']}`, {_workloads(pair['workload'])}"
     return f"{table(*faults(document))}\n{said}; {_where(document)}.\n"
+
+
+def _workloads(told: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    """One workload with its number of prompts, or the names of several."""
+    if isinstance(told, Mapping):
+        return f"{told['prompts']} prompts"
+    return "prompts of " + ", ".join(str(one["name"]) for one in told)
 
 
 def installs(document: Mapping[str, Any]) -> str:
