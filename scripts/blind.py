@@ -6,6 +6,7 @@ Counting is the expensive part; it goes on from --counts where it was interrupte
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,13 +91,15 @@ def main() -> int:
     faults = [f for f in FAULTS if f.name in prints.accepted]
     pool = collect(place, prompts, faults, prints.conditions, arguments.counts, lambda s: print(s, file=sys.stderr))
     found = judged(pool, prints, arguments)
+    command = shlex.join(["python", "scripts/blind.py", *sys.argv[1:]])
     document = {
         "schema_version": SCHEMA,
         "pair": {k: v for k, v in pair.items() if k != "prompts"},
         "prompts": {"fingerprints": prints.prompts, "held_back": len(prompts), "of_a_run": arguments.run_prompts},
         "declared_same": [{"faults": sorted(group), "why": why} for group, why in SAME_EFFECT],
         "conditions": found,
-        "provenance": provenance(arguments.seed),
+        "provenance": provenance(arguments.seed)
+        | {"command": shlex.join(["python", "scripts/blind.py", *sys.argv[1:]])},
     }
     write_result(arguments.out, rounded(document))
     draw(found["all"]["calibration"], arguments.out.with_suffix(".svg"))

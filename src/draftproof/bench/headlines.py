@@ -109,7 +109,8 @@ def _blind(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     found = document["conditions"]["all"]
     shows = found["of_faults_that_show"]["first_or_alike"]
     yield "`diagnose --fingerprints`, blind: the fault is named first", f"{shows:.0%} of runs with one that shows"
-    yield "the same, healthy runs called faulty", f"{found['healthy_called_faulty']:.1%}"
+    called = f"{found['healthy_called_faulty']:.1%} (with a probability of 0.9 or more: "
+    yield "the same, healthy runs called faulty", f"{called}{found['healthy_called_faulty_surely']:.1%})"
 
 
 def _accuracy(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from draftproof.proof.lab.faults import BY_NAME
 from draftproof.proof.lab.pool import Pool
 from draftproof.proof.likeness import PRIOR_HEALTHY, PRIOR_NONE, Match, match
 
+SURE = 0.9  # of a fault that is told as found, not as possible
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 1.0)
 
 
@@ -91,6 +92,9 @@ def summary(
         },
         "healthy_runs": len(healthy),
         "healthy_called_faulty": _share(r.answer not in (HEALTHY, NONE) for r in healthy),
+        "healthy_called_faulty_surely": _share(
+            r.answer not in (HEALTHY, NONE) and not r.alike and r.probability >= SURE for r in healthy
+        ),
         "healthy_called_none": _share(r.answer == NONE for r in healthy),
         "hidden_runs": len(hidden),
         "hidden_called_none": _share(r.answer == NONE for r in hidden),
