@@ -98,8 +98,7 @@ def main() -> int:
         "prompts": {"fingerprints": prints.prompts, "held_back": len(prompts), "of_a_run": arguments.run_prompts},
         "declared_same": [{"faults": sorted(group), "why": why} for group, why in SAME_EFFECT],
         "conditions": found,
-        "provenance": provenance(arguments.seed)
-        | {"command": shlex.join(["python", "scripts/blind.py", *sys.argv[1:]])},
+        "provenance": provenance(arguments.seed) | {"command": command},
     }
     write_result(arguments.out, rounded(document))
     draw(found["all"]["calibration"], arguments.out.with_suffix(".svg"))
