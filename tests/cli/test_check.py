@@ -51,6 +51,16 @@ def test_faults(shell, drafter):
     assert "config.json, line" in told and "1 fault and 2 risks found." in told
 
 
+@pytest.mark.parametrize(
+    ("version", "lost"), [("0.20.1", True), ("0.23.0", True), ("0.25.1", True), ("0.26.0", False), ("0.32.0", False)]
+)
+def test_a_stated_direction_of_sliding_layers(shell, tmp_path, version, lost):
+    """Until 0.26 nothing but dflash_config.causal makes a sliding layer causal."""
+    uniform = write(tmp_path / "uniform", sliding(full=0, is_causal=True))
+    shell("check", str(uniform), "-e", f"vllm=={version}", "-q")
+    assert ("ENGINE_CAUSALITY_MISMATCH" in shell.out) == lost
+
+
 def test_the_whole_matrix(shell, drafter):
     assert shell("check", str(drafter), "--engine", "all", "-q") == 0
     for text in ("vLLM", "SGLang", "llama.cpp", "z-lab dflash", "0.25.0 – 0.25.1", "refused", "b10048"):
